@@ -1,0 +1,177 @@
+"""The one module that knows device vendors.
+
+Everywhere else a device is a `torch.device` that was handed in. `resolve_device`
+turns a name into one or says why not and what to do about it.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import os
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from recon.core.errors import UnavailableError, UsageError, did_you_mean
+
+if TYPE_CHECKING:
+    import torch
+
+
+@dataclass(frozen=True)
+class Vendor:
+    """What differs between makers of accelerators.
+
+    Attributes:
+        name: Device string of torch, without an index.
+        plugin: Package whose import registers the device, "" if torch has it built in.
+        visible_variable: Environment variable that hides devices, "" for the CPU.
+        collective: torch.distributed backend.
+        fix: What to do when the device is missing.
+    """
+
+    name: str
+    plugin: str
+    visible_variable: str
+    collective: str
+    fix: str
+
+
+VENDORS: dict[str, Vendor] = {
+    vendor.name: vendor
+    for vendor in (
+        Vendor("cpu", "", "", "gloo", ""),
+        Vendor(
+            "cuda",
+            "",
+            "CUDA_VISIBLE_DEVICES",
+            "nccl",
+            "Install a torch build with CUDA and NVIDIA's driver, or use --device cpu.",
+        ),
+        Vendor(
+            "musa",
+            "torch_musa",
+            "MUSA_VISIBLE_DEVICES",
+            "mccl",
+            "Install torch_musa from Moore Threads for your torch version, or use --device cpu.",
+        ),
+    )
+}
+_PREFERENCE = ("cuda", "musa", "cpu")
+
+
+@dataclass(frozen=True)
+class DeviceInfo:
+    """What is known about one vendor on this machine; `reason` and `fix` are empty when available."""
+
+    name: str
+    available: bool
+    count: int
+    description: str
+    reason: str = ""
+    fix: str = ""
+
+
+def resolve_device(name: str = "auto") -> torch.device:
+    """Return the torch device for "auto", "cpu", "cuda", "cuda:1", "musa", ...
+
+    "auto" takes the first vendor that works, accelerators before the CPU. A device
+    that was named and is missing is an error, never a silent fallback.
+
+    Raises:
+        UsageError: The name is unknown.
+        UnavailableError: The device is not there; says why and what to do.
+    """
+    import torch
+
+    if name == "auto":
+        for candidate in _PREFERENCE:
+            if describe_device(candidate).available:
+                return torch.device(candidate)
+    vendor_name, _, index = name.partition(":")
+    if vendor_name not in VENDORS or (index and not index.isdecimal()) or name.endswith(":"):
+        raise UsageError(f"unknown device {name!r}", fix=did_you_mean(vendor_name, ["auto", *VENDORS]))
+    info = describe_device(vendor_name)
+    if not info.available:
+        raise UnavailableError(f"device {name!r} is not available", why=info.reason, fix=info.fix)
+    if index and int(index) >= info.count:
+        fix = f"Use an index below {info.count} or look at {VENDORS[vendor_name].visible_variable or 'the name'}."
+        raise UnavailableError(f"device {name!r} is not available", why=f"{info.count} visible", fix=fix)
+    return torch.device(name)
+
+
+def describe_devices() -> list[DeviceInfo]:
+    """Return one entry per known vendor, available or not, for `recon doctor`."""
+    return [describe_device(name) for name in VENDORS]
+
+
+def describe_device(name: str) -> DeviceInfo:
+    """Return what is known about vendor `name` here, by its own runtime's answer."""
+    vendor = VENDORS[name]
+    if name == "cpu":
+        return DeviceInfo(name, True, 1, f"{os.cpu_count() or 1} cores")
+    reason = _missing(vendor)
+    runtime = _runtime(vendor)
+    if reason or runtime is None:
+        return DeviceInfo(name, False, 0, "", reason or "its runtime did not load", vendor.fix)
+    try:
+        count = int(runtime.device_count()) if runtime.is_available() else 0
+        description = str(runtime.get_device_name(0)) if count else ""
+    except (RuntimeError, AttributeError, AssertionError) as error:
+        return DeviceInfo(name, False, 0, "", f"its runtime failed ({error})", vendor.fix)
+    if not count:
+        hidden = os.environ.get(vendor.visible_variable)
+        why = f"{vendor.visible_variable}={hidden!r} hides them" if hidden is not None else "no such device was found"
+        return DeviceInfo(name, False, 0, "", why, vendor.fix)
+    return DeviceInfo(name, True, count, description)
+
+
+def synchronize(device: torch.device) -> None:
+    """Wait until all work queued on `device` is done; nothing to do on the CPU. For timing."""
+    runtime = _runtime(VENDORS[device.type])
+    if runtime is not None:
+        runtime.synchronize(device)
+
+
+def peak_memory_bytes(device: torch.device) -> int:
+    """Return the largest memory [bytes] that torch held on `device`; 0 on the CPU."""
+    runtime = _runtime(VENDORS[device.type])
+    return int(runtime.max_memory_allocated(device)) if runtime is not None else 0
+
+
+def set_strict_precision() -> None:
+    """Turn TF32 off wherever torch has such a switch, so that all devices compute the same float32."""
+    import torch
+
+    torch.set_float32_matmul_precision("highest")
+    torch.backends.cudnn.allow_tf32 = False
+    musa_backend = getattr(torch.backends, "mudnn", None)
+    if musa_backend is not None:
+        musa_backend.allow_tf32 = False
+
+
+def collective_backend(device: torch.device) -> str:
+    """Return the torch.distributed backend for processes that each hold such a device."""
+    return VENDORS[device.type].collective
+
+
+def _missing(vendor: Vendor) -> str:
+    """Import the vendor's plugin if it needs one; return why that failed, or ""."""
+    import torch
+
+    if not vendor.plugin or hasattr(torch, vendor.name):
+        return ""  # built in, or registered already
+    if importlib.util.find_spec(vendor.plugin) is None:
+        return f"the package {vendor.plugin} is not installed"
+    try:
+        importlib.import_module(vendor.plugin)
+    except (ImportError, OSError, RuntimeError) as error:
+        return f"the package {vendor.plugin} does not load ({error})"
+    return ""
+
+
+def _runtime(vendor: Vendor) -> Any:
+    """Return torch's module for the vendor (`torch.<name>`), None for the CPU or if absent."""
+    import torch
+
+    return None if vendor.name == "cpu" else getattr(torch, vendor.name, None)
