@@ -1,0 +1,1 @@
+"""Cameras, poses, quaternions and spherical harmonics: pure functions on numpy and torch arrays."""
