@@ -138,6 +138,11 @@ class CameraStream:
             )
         return mask
 
+    def mask_stats(self) -> list[tuple[int, int, int]]:
+        """(frame, bytes, change time in ns) of every mask file, to notice that one was replaced."""
+        stats = ((index, path.stat()) for index, path in sorted(self._masks.items()))
+        return [(index, stat.st_size, stat.st_mtime_ns) for index, stat in stats]
+
     def close(self) -> None:
         """Release the file."""
         with self._lock:
