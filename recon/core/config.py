@@ -31,7 +31,7 @@ class LocatedDict(dict[str, Any]):
         self.places: dict[str, str] = {}
 
 
-class _Loader(yaml.SafeLoader):  # type: ignore[misc]  # yaml has no types
+class _Loader(yaml.SafeLoader):
     """SafeLoader without aliases, repeated keys or deep nesting; `1e-3` is a number."""
 
     depth = 0

@@ -255,4 +255,3 @@ def locked(folder: Path) -> Iterator[None]:
         yield
     finally:
         os.close(lock)
-
