@@ -27,7 +27,8 @@ MAX_SIDE = 32768  # pixels
 MAX_GROWTH = 1.0  # an ideal image grows by at most this many widths (heights) on each side
 ROUNDING = 1e-10  # rotations further than this from orthonormal (rounded in a file) are replaced by the nearest one
 NEWTON_STEPS = 50
-NEWTON_TOLERANCE = 1e-12  # normalised image units
+NEWTON_BLOCK = 16384  # rows solved together
+NEWTON_TOLERANCE = 1e-7  # error before the last step, in units of the focal length: squared by that step
 SOLVED = 1e-8  # a residual above this after all steps: no ray meets the pixel
 
 
@@ -177,7 +178,7 @@ def distort(camera: Camera, xy: np.ndarray) -> np.ndarray:
     """Distorted normalised positions [N, 2] of the ideal ones `xy` [N, 2]; NaN beyond the lens's radius."""
     if not camera.distorted:
         return xy
-    bent, _ = _bend(camera.distortion, xy)
+    bent = _bend(camera.distortion, xy)[0]
     bent[(xy * xy).sum(1) >= camera.max_radius**2] = np.nan
     return bent
 
@@ -208,47 +209,48 @@ def _as_map(uv: np.ndarray, target: Camera, source: Camera) -> np.ndarray:
     return uv.reshape(target.height, target.width, 2).astype(np.float32)
 
 
-def _bend(distortion: Distortion, xy: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """(distorted [N, 2], Jacobian [N, 2, 2] of it) at `xy` [N, 2]."""
+def _bend(distortion: Distortion, xy: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """(distorted [N, 2], and its Jacobian's entries xx, xy = yx, yy, each [N]) at `xy` [N, 2]."""
     k1, k2, p1, p2, k3 = distortion
     x, y = xy[:, 0], xy[:, 1]
     s = x * x + y * y
     radial = 1 + s * (k1 + s * (k2 + s * k3))
     slope = 2 * (k1 + s * (2 * k2 + 3 * k3 * s))  # d radial / dx = slope x
-    bent = np.stack(
-        [x * radial + 2 * p1 * x * y + p2 * (s + 2 * x * x), y * radial + p1 * (s + 2 * y * y) + 2 * p2 * x * y], 1
-    )
-    jacobian = np.empty((len(xy), 2, 2))
-    jacobian[:, 0, 0] = radial + slope * x * x + 2 * p1 * y + 6 * p2 * x
-    jacobian[:, 1, 1] = radial + slope * y * y + 6 * p1 * y + 2 * p2 * x
-    jacobian[:, 0, 1] = jacobian[:, 1, 0] = slope * x * y + 2 * p1 * x + 2 * p2 * y
-    return bent, jacobian
+    bent = np.empty_like(xy)
+    bent[:, 0] = x * radial + 2 * p1 * x * y + p2 * (s + 2 * x * x)
+    bent[:, 1] = y * radial + p1 * (s + 2 * y * y) + 2 * p2 * x * y
+    jxx = radial + slope * x * x + 2 * p1 * y + 6 * p2 * x
+    jxy = slope * x * y + 2 * p1 * x + 2 * p2 * y
+    jyy = radial + slope * y * y + 6 * p1 * y + 2 * p2 * x
+    return bent, jxx, jxy, jyy
 
 
 def _undistort(camera: Camera, target: np.ndarray) -> np.ndarray:
-    """The ideal positions [N, 2] whose distorted ones are `target` [N, 2], by Newton's method; NaN where none is found.
+    """The ideal positions [N, 2] whose distorted ones are `target` [N, 2]; NaN where none is found."""
+    solved = np.empty_like(target)
+    for start in range(0, len(target), NEWTON_BLOCK):  # blocks that stay in the cache
+        rows = slice(start, start + NEWTON_BLOCK)
+        solved[rows] = _newton(camera, target[rows])
+    return solved
 
-    Started at the target itself, held within the radius up to which the lens is one-to-one, where the radial part is
-    monotone and Newton's steps cannot cross to another branch for long.
+
+def _newton(camera: Camera, target: np.ndarray) -> np.ndarray:
+    """Newton's method from the target itself, on all rows until the last has converged.
+
+    Steps are held within the radius up to which the lens is one-to-one, where the radial part is monotone.
     """
     limit = camera.max_radius
-    xy = _held_within(target.copy(), limit)
-    open_rows = np.arange(len(target))
+    xy = _held_within(target, limit)
     with np.errstate(all="ignore"):  # rows that diverge become NaN below
         for _ in range(NEWTON_STEPS):
-            bent, j = _bend(camera.distortion, xy[open_rows])
-            error = target[open_rows] - bent
-            determinant = j[:, 0, 0] * j[:, 1, 1] - j[:, 0, 1] * j[:, 1, 0]
-            step = np.stack(
-                [
-                    j[:, 1, 1] * error[:, 0] - j[:, 0, 1] * error[:, 1],
-                    j[:, 0, 0] * error[:, 1] - j[:, 1, 0] * error[:, 0],
-                ],
-                1,
-            )
-            xy[open_rows] = _held_within(xy[open_rows] + step / determinant[:, None], limit)
-            open_rows = open_rows[np.abs(error).max(1) > NEWTON_TOLERANCE]
-            if len(open_rows) == 0:
+            bent, jxx, jxy, jyy = _bend(camera.distortion, xy)
+            error = target - bent
+            determinant = jxx * jyy - jxy * jxy
+            step = np.empty_like(xy)
+            step[:, 0] = (jyy * error[:, 0] - jxy * error[:, 1]) / determinant
+            step[:, 1] = (jxx * error[:, 1] - jxy * error[:, 0]) / determinant
+            xy = _held_within(xy + step, limit)
+            if np.abs(error).max() < NEWTON_TOLERANCE:  # NaN compares false: such rows use up all steps
                 break
         residual = np.abs(_bend(camera.distortion, xy)[0] - target).max(1)
     xy[~(residual < SOLVED)] = np.nan
