@@ -179,7 +179,8 @@ def distort(camera: Camera, xy: np.ndarray) -> np.ndarray:
     if not camera.distorted:
         return xy
     bent = _bend(camera.distortion, xy)[0]
-    bent[(xy * xy).sum(1) >= camera.max_radius**2] = np.nan
+    beyond = np.asarray((xy * xy).sum(1) >= camera.max_radius**2)
+    bent[beyond] = np.nan
     return bent
 
 
@@ -253,7 +254,7 @@ def _newton(camera: Camera, target: np.ndarray) -> np.ndarray:
             if np.abs(error).max() < NEWTON_TOLERANCE:  # NaN compares false: such rows use up all steps
                 break
         residual = np.abs(_bend(camera.distortion, xy)[0] - target).max(1)
-    xy[~(residual < SOLVED)] = np.nan
+    xy[np.logical_not(residual < SOLVED)] = np.nan
     return xy
 
 

@@ -69,12 +69,7 @@ def matrix_to_quat(matrix: Array) -> Array:
     outer = _stack(rows, axis=-2)
     diagonal = _stack([rows[i][..., i] for i in range(4)])
     best = diagonal.argmax(-1)
-    if isinstance(outer, torch.Tensor):
-        index = best[..., None, None].expand(*best.shape, 1, 4)
-        q = torch.gather(outer, -2, index)[..., 0, :]
-    else:
-        q = np.take_along_axis(outer, best[..., None, None], axis=-2)[..., 0, :]
-    q = quat_normalize(q)
+    q = quat_normalize(_row(outer, best))
     return _where(q[..., :1] < 0, -q, q)
 
 
@@ -117,6 +112,13 @@ def _stack(parts: Sequence[Array], axis: int = -1) -> Array:
 
 def _where(condition: Any, yes: Array, no: Array) -> Array:
     return torch.where(condition, yes, no) if isinstance(yes, torch.Tensor) else np.where(condition, yes, no)
+
+
+def _row(matrix: Array, index: Any) -> Array:
+    """The row [..., 4] of `matrix` [..., 4, 4] that `index` [...] names."""
+    if isinstance(matrix, torch.Tensor):
+        return torch.gather(matrix, -2, index[..., None, None].expand(*index.shape, 1, 4))[..., 0, :]
+    return np.take_along_axis(matrix, index[..., None, None], axis=-2)[..., 0, :]
 
 
 def _ones_like(x: Array) -> Array:
