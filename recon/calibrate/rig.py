@@ -62,7 +62,7 @@ def _load_one(path: Path) -> Rig:
         rig = rig_from_json(data, str(path))
         _check_robot_paths(rig, path)
         return rig
-    if isinstance(data, dict) and _META_KEYS <= data.keys():
+    if isinstance(data, dict) and data.keys() >= _META_KEYS:
         return _rig_from_meta(data, path)
     raise CalibrationError(f"{path}: not a calibration we know", fix=f"Accepted: {ACCEPTED}.")
 
@@ -95,23 +95,34 @@ def _rig_from_meta(data: dict[str, Any], path: Path) -> Rig:
             if at < 0:
                 raise CalibrationError(f"{path}: camera {name} is missing at time {t}")
             _check_pose(poses[t, at], path, name, t)
-            if not (np.allclose(poses[t, at], poses[0, column], rtol=0, atol=1e-5)
-                    and np.allclose(matrices[t, at], matrices[0, column], rtol=1e-6, atol=1e-4)):
+            if not (
+                np.allclose(poses[t, at], poses[0, column], rtol=0, atol=1e-5)
+                and np.allclose(matrices[t, at], matrices[0, column], rtol=1e-6, atol=1e-4)
+            ):
                 raise CalibrationError(
                     f"{path}: camera {name} moves or zooms at time {t}",
                     why="only fixed cameras can be reconstructed",
                     fix="Leave it out with --cams, or record with fixed cameras.",
                 )
         cameras[name] = _camera(name, width, height, matrices[0, column], poses[0, column], path)
-    return Rig(cameras=cameras, roles=dict.fromkeys(cameras, role), robot=None, fps=None,
-               world_up="unknown", units="unknown")
+    return Rig(
+        cameras=cameras, roles=dict.fromkeys(cameras, role), robot=None, fps=None, world_up="unknown", units="unknown"
+    )
 
 
 def _camera(name: str, width: int, height: int, k: np.ndarray, pose: np.ndarray, path: Path) -> Camera:
     if not (k[0, 0] > 0 and k[1, 1] > 0) or abs(k[0, 1]) > 1e-6 * k[0, 0]:
         raise CalibrationError(f"{path}: camera {name}: K needs positive focal lengths and no skew")
-    return Camera(name=name, width=width, height=height, fx=float(k[0, 0]), fy=float(k[1, 1]),
-                  cx=float(k[0, 2]), cy=float(k[1, 2]), cam_from_world=pose.copy())
+    return Camera(
+        name=name,
+        width=width,
+        height=height,
+        fx=float(k[0, 0]),
+        fy=float(k[1, 1]),
+        cx=float(k[0, 2]),
+        cy=float(k[1, 2]),
+        cam_from_world=pose.copy(),
+    )
 
 
 def _size(data: dict[str, Any], key: str, path: Path) -> int:
@@ -147,8 +158,10 @@ def _check_file_names(data: dict[str, Any], path: Path) -> None:
     for row in data.get("fn", []):
         for name in row if isinstance(row, list) else [row]:
             if not isinstance(name, str) or name.startswith("/") or ".." in name.split("/") or "\\" in name:
-                raise InputError(f"{path}: the file name {name!r} may lead outside the capture folder",
-                                 fix="Names must be relative, such as 1/000000.jpg.")
+                raise InputError(
+                    f"{path}: the file name {name!r} may lead outside the capture folder",
+                    fix="Names must be relative, such as 1/000000.jpg.",
+                )
 
 
 def _check_pose(pose: np.ndarray, path: Path, name: str, t: int) -> None:

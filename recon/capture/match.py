@@ -51,7 +51,7 @@ def match_cameras(
     unknown = sorted(found - set(rig.cameras))
     if unknown and cams is None:
         messages.append(
-            Message("warning", f"LEFT OUT: {_cameras(unknown)}: recorded but not in the calibration. Calibrate to use them.")
+            Message("warning", f"LEFT OUT: {_cameras(unknown)}, recorded but not in the calibration. Calibrate to use.")
         )
     if len(wanted) < min_cameras:
         raise InputError(

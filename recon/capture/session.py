@@ -134,8 +134,9 @@ def find_recordings(videos: Path) -> dict[str, Path]:
             raise InputError(f"camera {name} has two recordings: {found[name].name} and {path.name}", fix="Remove one.")
         found[name] = path
     if not found:
-        nested = [p.name for p in sorted(videos.iterdir()) if p.is_dir() and any(_has_recording(q) for q in p.iterdir())]
-        hint = f" Did you mean {videos / nested[0]}?" if nested else ""
+        folders = [p for p in sorted(videos.iterdir()) if p.is_dir()]
+        nested = [p for p in folders if any(_has_recording(q) for q in p.iterdir())]
+        hint = f" Did you mean {nested[0]}?" if nested else ""
         raise InputError(
             f"{videos}: no recordings",
             why="it holds neither videos nor folders of pictures",
@@ -154,8 +155,10 @@ def _chosen(names: list[str], cams: Sequence[str] | None, videos: Path, min_came
         raise InputError(f"--cams: no recording of camera {missing[0]!r} in {videos}", why=f"found: {', '.join(names)}")
     chosen = names if cams is None else [name for name in names if name in set(cams)]
     if len(chosen) < min_cameras:
-        raise InputError(f"{videos}: {len(chosen)} recordings, at least {min_cameras} cameras are needed",
-                         why=f"found: {', '.join(chosen)}")
+        raise InputError(
+            f"{videos}: {len(chosen)} recordings, at least {min_cameras} cameras are needed",
+            why=f"found: {', '.join(chosen)}",
+        )
     return chosen
 
 

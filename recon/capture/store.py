@@ -209,8 +209,9 @@ def fingerprint(capture: Capture, cameras: Mapping[str, Camera], stride: int) ->
         files = sorted(stream.path.iterdir()) if stream.path.is_dir() else [stream.path]
         stats = [(file.name, (s := file.stat()).st_size, s.st_mtime_ns) for file in files]
         size = (camera.width, camera.height)
+        pose = camera.cam_from_world.tolist()
         lens = [camera.fx, camera.fy, camera.cx, camera.cy, *camera.distortion]
-        parts.append([name, stats, stream.times.tolist(), stream.mask_stats(), size, lens, camera.cam_from_world.tolist()])
+        parts.append([name, stats, stream.times.tolist(), stream.mask_stats(), size, lens, pose])
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
 
 

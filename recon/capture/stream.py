@@ -71,7 +71,7 @@ class CameraStream:
     Pictures are uint8 [H, W, 3] sRGB as recorded (distorted) and read-only, because the cache shares them.
     """
 
-    def __init__(self, name: str, source: Source, offset: float, cache: FrameCache, masks: dict[int, Path] | None = None):
+    def __init__(self, name: str, source: Source, offset: float, cache: FrameCache, masks: dict[int, Path]):
         self.name = name
         self.path = source.path
         self.width, self.height = source.width, source.height
@@ -79,7 +79,7 @@ class CameraStream:
         self.claimed = source.claimed
         self._source = source
         self._cache = cache
-        self._masks = masks or {}
+        self._masks = masks
         self._lock = threading.Lock()
 
     def __len__(self) -> int:

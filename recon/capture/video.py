@@ -64,8 +64,11 @@ class VideoFile:
         except av.FFmpegError:
             lost += 1  # the file ends inside a packet: what came before is judged by _refuse_truncated
         if not found:
-            raise InputError(f"{self.path}: no video frame can be read", why="no packet carries a time stamp",
-                             fix="Record it again, or leave the camera out with --cams.")
+            raise InputError(
+                f"{self.path}: no video frame can be read",
+                why="no packet carries a time stamp",
+                fix="Record it again, or leave the camera out with --cams.",
+            )
         return sorted(found), lost
 
     def _refuse_truncated(self, usable: int) -> None:
@@ -161,7 +164,9 @@ class VideoFile:
         if index > 0 and turned.shape[:2] != (self.height, self.width):
             raise InputError(
                 f"{self.path}: frame {index} is {turned.shape[1]}x{turned.shape[0]}, the first is "
-                f"{self.width}x{self.height}", fix="A camera must keep its picture size over the recording.")
+                f"{self.width}x{self.height}",
+                fix="A camera must keep its picture size over the recording.",
+            )
         return np.ascontiguousarray(turned)
 
 
@@ -171,8 +176,11 @@ def _open(path: Path) -> tuple[Any, Any]:
     try:
         container = av.open(str(path), mode="r")
     except (av.FFmpegError, OSError, ValueError) as error:
-        raise InputError(f"{path}: cannot be opened as a video", why=str(error),
-                         fix="An mp4 whose recording was cut off has no index: record or copy it again.") from error
+        raise InputError(
+            f"{path}: cannot be opened as a video",
+            why=str(error),
+            fix="An mp4 whose recording was cut off has no index: record or copy it again.",
+        ) from error
     if not container.streams.video:
         container.close()
         raise InputError(f"{path}: holds no video stream", fix="Leave the file out of the folder.")
@@ -218,7 +226,8 @@ def write_mp4(path: Path, frames: Iterable[np.ndarray], fps: float, *, quality: 
                     if rotation:
                         stream.set_display_rotation(rotation)
                 if (width, height) != (stream.width, stream.height):
-                    raise InputError(f"{path}: frame {count} is {width}x{height}, the first {stream.width}x{stream.height}")
+                    first = f"{stream.width}x{stream.height}"
+                    raise InputError(f"{path}: frame {count} is {width}x{height}, the first {first}")
                 frame = av.VideoFrame.from_ndarray(np.ascontiguousarray(image[:height, :width]), format="rgb24")
                 frame.pts = count
                 container.mux(stream.encode(frame))
