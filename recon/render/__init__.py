@@ -1,6 +1,6 @@
 """Differentiable Gaussian rasteriser, image loss and sparse optimiser. Takes tensors; knows nothing of scenes.
 
-`rasterize` (api), `l1_ssim`, `psnr`, `ssim` (losses), `SparseAdam` (optim), each with a plain torch twin of its native path.
+`rasterize` (api), `l1_ssim`, `psnr`, `ssim` (losses), `SparseAdam` (optim): native on the CPU, each with a torch twin.
 """
 
 from __future__ import annotations

@@ -36,18 +36,18 @@ def rasterize(
     quats: [N, 4] wxyz, any positive length. scales: [N, 3] standard deviations, metres. opacities: [N] in [0, 1].
     colors: [N, 3] RGB; with `sh_degree` 0..3, SH coefficients [N, K, 3], K >= (sh_degree + 1)^2, whose colour is
         max(0, 0.5 + sum of coefficient * basis). Coefficients above `sh_degree` are ignored.
-    viewmats: [C, 4, 4] cam_from_world, OpenCV axes (+z forward), rigid. Ks: [C, 3, 3] pixels without skew; the centre of
-        the first pixel is (0.5, 0.5). width, height: pixels.
+    viewmats: [C, 4, 4] cam_from_world, OpenCV axes (+z forward), rigid.
+    Ks: [C, 3, 3] pixels, no skew; the centre of the first pixel is (0.5, 0.5). width, height: pixels.
     background: [3] or [C, 3], shown through what transmittance is left; None is black.
     config: constants of the model; None is `RasterConfig()`.
     backend: "auto" (native on the CPU for float32, else reference), "cpu" or "reference".
     tile_mask: bool [C, ceil(height / tile_size), ceil(width / tile_size)]; only True tiles are drawn, the others show
         the bare background, with alpha and depth 0.
 
-    Returns a Rendering, differentiable in means, quats, scales, opacities, colors, viewmats and background (`reference`: in
-    Ks too). Gaussians that cannot be drawn (non-finite values, zero quaternion, outside near/far or the image) are left out
-    and get zero gradients. Pose gradients treat the viewmat's rotation block as nine free numbers, with the camera centre
-    -R^T t.
+    Returns a Rendering, differentiable in means, quats, scales, opacities, colors, viewmats and background (with
+    "reference" in Ks too). Gaussians that cannot be drawn (non-finite values, zero quaternion, outside near/far or the
+    image) are left out and get zero gradients. Pose gradients treat the rotation block R of a viewmat as nine free
+    numbers, with the camera centre at -R^T t.
 
     Raises UsageError for wrong shapes, dtypes or devices; CalibrationError for cameras that are not finite pinholes;
     UnavailableError when `backend` cannot run here.
@@ -58,7 +58,8 @@ def rasterize(
             RasterConfig() if config is None else config,
         )
     )  # fmt: skip
-    return select(backend, inputs.means.device, inputs.means.dtype, intrinsics_grad=inputs.Ks.requires_grad).rasterize(inputs)
+    chosen = select(backend, means.device, means.dtype, intrinsics_grad=Ks.requires_grad)
+    return chosen.rasterize(inputs)
 
 
 def check_inputs(inputs: RasterInputs) -> RasterInputs:
@@ -86,7 +87,7 @@ def _check_gaussians(inputs: RasterInputs) -> int:
     if means.ndim != 2 or means.shape[1] != 3:
         _wrong_shape("means", means, "[N, 3]")
     if means.dtype not in FLOAT_DTYPES:
-        raise UsageError(f"rasterize: means is {means.dtype}", why="only float32 and float64 are drawn", fix="convert it")
+        raise UsageError(f"rasterize: means is {means.dtype}", why="only float32 and float64 are drawn")
     count = means.shape[0]
     for name, width in (("quats", 4), ("scales", 3)):
         if tuple(getattr(inputs, name).shape) != (count, width):
@@ -129,7 +130,8 @@ def _check_cameras(inputs: RasterInputs) -> int:
     bad_k |= (intrinsics[:, 0, 0] <= 0) | (intrinsics[:, 1, 1] <= 0) | (intrinsics[:, 0, 1] != 0)
     if bool(bad_pose.any()):
         view = int(bad_pose.nonzero()[0])
-        raise CalibrationError(f"rasterize: viewmats[{view}] is not finite", why="a pose holds NaN or Inf", fix="check the calibration")
+        why = "the pose holds NaN or Inf"
+        raise CalibrationError(f"rasterize: viewmats[{view}] is not finite", why=why, fix="check the calibration")
     if bool(bad_k.any()):
         view = int(bad_k.nonzero()[0])
         why = "it must be finite, with positive focal lengths and no skew"
@@ -146,8 +148,8 @@ def _check_tile_mask(inputs: RasterInputs, views: int) -> None:
         _wrong_shape("tile_mask", mask, str(list(expected)))
     if mask.dtype != torch.bool or mask.device != inputs.means.device:
         got = f"{mask.dtype} on {mask.device}"
-        raise UsageError(f"rasterize: tile_mask is {got}", why=f"it must be bool on {inputs.means.device}", fix="convert it")
+        raise UsageError(f"rasterize: tile_mask is {got}", why=f"it must be bool on {inputs.means.device}")
 
 
 def _wrong_shape(name: str, tensor: Tensor, expected: str) -> None:
-    raise UsageError(f"rasterize: {name} has shape {list(tensor.shape)}", why=f"expected {expected}", fix="check the argument")
+    raise UsageError(f"rasterize: {name} has shape {list(tensor.shape)}", why=f"expected {expected}")

@@ -1,7 +1,7 @@
 """Image loss and image quality: weighted L1 + SSIM with its gradient, PSNR, SSIM.
 
-SSIM here is the usual one: 11-tap Gaussian window with sigma 1.5, only windows that lie inside the picture, C1 = 0.01^2,
-C2 = 0.03^2 for values in [0, 1], per channel and then averaged.
+SSIM here is the usual one: 11-tap Gaussian window with sigma 1.5, only windows that lie inside the picture,
+C1 = 0.01^2 and C2 = 0.03^2 for values in [0, 1], per channel and then averaged.
 """
 
 from __future__ import annotations
@@ -28,16 +28,17 @@ def l1_ssim(
 ) -> Tensor:
     """(1 - s) L1 + s (1 - SSIM), a scalar differentiable in `pred`, with s = `ssim_weight`.
 
-    pred, target: [H, W, 3] in [0, 1]. weight: [H, W] >= 0, how much each pixel counts (None: all the same); an SSIM window
-    counts as much as its centre pixel. Both terms are weighted means; where the weights add up to 0 a term is 0.
+    pred, target: [H, W, 3] in [0, 1]. weight: [H, W] >= 0, how much each pixel counts (None: all the same); an SSIM
+    window counts as much as its centre pixel. Both terms are weighted means; a term whose weights add up to 0 is 0.
     Raises UsageError for shapes that do not fit and, when s > 0, for pictures under 11 pixels; UnavailableError as
     `rasterize` does.
     """
     _check_pair(pred, target)
     if weight is not None and weight.shape != pred.shape[:2]:
-        raise UsageError(f"l1_ssim: weight is {list(weight.shape)}", why=f"the picture is {list(pred.shape)}", fix="pass [H, W]")
+        why = f"the picture is {list(pred.shape)}"
+        raise UsageError(f"l1_ssim: weight is {list(weight.shape)}", why=why, fix="pass [H, W]")
     if not 0.0 <= ssim_weight <= 1.0:
-        raise UsageError(f"l1_ssim: ssim_weight is {ssim_weight}", why="it mixes two terms", fix="use a value from 0 to 1")
+        raise UsageError(f"l1_ssim: ssim_weight is {ssim_weight}", why="it lies between 0 and 1")
     if ssim_weight > 0.0:
         _check_window(pred)
     if select_name(backend, pred.device, pred.dtype) == CPU:
@@ -122,7 +123,8 @@ def _check_pair(a: Tensor, b: Tensor) -> None:
 def _check_window(picture: Tensor) -> None:
     if min(picture.shape[:2]) < WINDOW:
         size = f"{picture.shape[1]} x {picture.shape[0]}"
-        raise UsageError(f"SSIM of a {size} picture", why=f"its window is {WINDOW} pixels wide", fix="use a larger picture")
+        why = f"its window is {WINDOW} pixels wide"
+        raise UsageError(f"SSIM of a {size} picture", why=why, fix="use a larger picture, or no SSIM")
 
 
 class _NativeL1Ssim(torch.autograd.Function):
@@ -133,9 +135,8 @@ class _NativeL1Ssim(torch.autograd.Function):
         from recon.render.backends import cpu
 
         weight = None if weight is None else weight.to(pred.dtype).contiguous()
-        loss, grad = cpu.l1_ssim(
-            pred.detach().contiguous(), target.detach().contiguous(), weight, ssim_weight, want_grad=ctx.needs_input_grad[0]
-        )
+        images = pred.detach().contiguous(), target.detach().contiguous()
+        loss, grad = cpu.l1_ssim(*images, weight, ssim_weight, want_grad=ctx.needs_input_grad[0])
         if grad is not None:
             ctx.save_for_backward(grad)
         return pred.new_tensor(loss)

@@ -1,8 +1,8 @@
 """Adam that moves only the rows that were seen, for tables of Gaussians.
 
-A row that no camera saw has no gradient, yet plain Adam would still move it by its momentum and shrink its moments. Here it
-keeps everything. Each row counts its own steps for the bias correction, so a row that starts late (or is reset after
-relocation) starts like any other:
+A row that no camera saw has no gradient, yet plain Adam would still move it by its momentum and shrink its moments.
+Here it keeps everything. Each row counts its own steps for the bias correction, so a row that starts late (or is reset
+after relocation) starts like any other:
 
     k += 1;  m = b1 m + (1 - b1) g;  v = b2 v + (1 - b2) g^2
     p -= lr (m / (1 - b1^k)) / (sqrt(v / (1 - b2^k)) + eps)
@@ -48,7 +48,8 @@ class SparseAdam:
         backend: str = "auto",
     ) -> None:
         if not params or set(params) != set(lrs):
-            raise UsageError("SparseAdam: names differ", why=f"params {sorted(params)}, lrs {sorted(lrs)}", fix="give one rate each")
+            why = f"params {sorted(params)}, lrs {sorted(lrs)}"
+            raise UsageError("SparseAdam: names differ", why=why, fix="give every parameter one rate")
         rows = {name: tuple(param.shape[:1]) for name, param in params.items()}
         if len(set(rows.values())) != 1 or () in rows.values():
             raise UsageError("SparseAdam: parameters are not row-aligned", why=f"their first sizes are {rows}")
@@ -61,7 +62,7 @@ class SparseAdam:
 
     @torch.no_grad()
     def step(self, visible: Tensor | None = None) -> None:
-        """Move the rows where `visible` (bool [N]) is True, all rows when it is None. Parameters without `.grad` stay."""
+        """Move the rows where `visible` (bool [N]) is True, or all (None). Parameters without `.grad` stay."""
         for name, param in self.params.items():
             if visible is not None and (visible.dtype != torch.bool or visible.shape != param.shape[:1]):
                 got = f"{visible.dtype} {list(visible.shape)}"
@@ -99,7 +100,7 @@ class SparseAdam:
         return {f"{name}.{key}": tensor for name, state in self.state.items() for key, tensor in vars(state).items()}
 
     def load_state_tensors(self, tensors: dict[str, Tensor]) -> None:
-        """Take over what `state_tensors` gave (on any device). UsageError when a tensor is missing or of another shape."""
+        """Take over what `state_tensors` gave, from any device. UsageError for missing tensors or other shapes."""
         for key, mine in self.state_tensors().items():
             theirs = tensors.get(key)
             if theirs is None or theirs.shape != mine.shape or theirs.dtype != mine.dtype:
@@ -110,11 +111,17 @@ class SparseAdam:
 
 
 def adam_step_reference(
-    param: Tensor, grad: Tensor, state: AdamState, visible: Tensor | None, lr: float, betas: tuple[float, float], eps: float
+    param: Tensor,
+    grad: Tensor,
+    state: AdamState,
+    visible: Tensor | None,
+    lr: float,
+    betas: tuple[float, float],
+    eps: float,
 ) -> None:
     """One update of `param` and `state` in place, in plain torch. `state.steps` already counts this step."""
     rows = torch.ones_like(state.steps, dtype=torch.bool) if visible is None else visible
-    column = [-1] + [1] * (param.ndim - 1)  # a row value, to be spread over the row
+    column = [-1, *[1] * (param.ndim - 1)]  # a row value, to be spread over the row
     g, steps = grad[rows], state.steps[rows].to(param.dtype).view(column)
     m = betas[0] * state.exp_avg[rows] + (1.0 - betas[0]) * g
     v = betas[1] * state.exp_avg_sq[rows] + (1.0 - betas[1]) * g * g

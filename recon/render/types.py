@@ -19,7 +19,7 @@ class RasterConfig:
 
     near, far: metres along the optical axis; a Gaussian with z <= near or z >= far is not drawn.
     eps2d: square pixels added to both diagonal entries of the projected covariance (screen-space low-pass).
-    antialiased: scale opacity by sqrt(det before / det after) of that low-pass, so that small Gaussians keep their energy.
+    antialiased: scale opacity by sqrt(det before / det after) of that low-pass, so that small Gaussians do not grow.
     alpha_min: weaker contributions to a pixel are skipped. alpha_max: stronger ones are capped.
     transmittance_min: a pixel stops *before* the contribution that would bring its transmittance below this.
     tile_size: side of the square tiles in pixels; `tile_mask` is given in these units.
@@ -36,7 +36,8 @@ class RasterConfig:
 
     def __post_init__(self) -> None:
         if not 0.0 < self.near < self.far < math.inf:
-            raise UsageError("RasterConfig: bad depth range", why=f"near={self.near}, far={self.far}", fix="use 0 < near < far")
+            why = f"near={self.near}, far={self.far}"
+            raise UsageError("RasterConfig: bad depth range", why=why, fix="use 0 < near < far")
         if not 0.0 <= self.eps2d < math.inf:
             raise UsageError("RasterConfig: bad eps2d", why=f"eps2d={self.eps2d}", fix="use a finite value >= 0")
         if not 0.0 < self.alpha_min < self.alpha_max < 1.0:
@@ -87,8 +88,8 @@ class Aux:
     """Per view and Gaussian facts for densification and sparse updates. None of them carries a gradient."""
 
     visible: Tensor  # bool [C, N]: passed every cull, and its footprint touches the image (tile masks do not enter)
-    radii: Tensor  # [C, N] pixels: larger half side of the box around alpha >= alpha_min, rounded up; 0 where not visible
-    means2d: Tensor  # [C, N, 2] pixels (u, v); 0 where not visible
+    radii: Tensor  # [C, N] pixels: larger half side of the box around alpha >= alpha_min, rounded up; 0 if not visible
+    means2d: Tensor  # [C, N, 2] pixels (u, v); 0 if not visible
     means2d_grad_norm: Tensor  # [C, N] |dL/d(u, v)|: zeros until the backward pass fills it in place
 
 

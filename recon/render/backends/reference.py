@@ -1,7 +1,7 @@
 """The rasteriser in plain torch: any device, float32 or float64, every gradient by autograd.
 
-It is the oracle the native backends are tested against, and what draws on devices without a kernel of their own. Nothing
-here is clever except the batching of tiles, which bounds memory.
+It is the oracle the native backends are tested against, and what draws on devices without a kernel of their own.
+Nothing here is clever except the batching of tiles, which bounds memory.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from recon.render.types import Aux, RasterConfig, RasterInputs, Rendering
 ZERO_QUAT = 1e-24  # squared length at or below which a quaternion has no direction
 CLAMP_MARGIN = 0.15  # of the image size: how far outside the image x/z may still tilt the Jacobian
 COMPENSATION_MIN = 0.005  # floor of the antialiasing factor
-PAIRS_PER_BATCH = 1 << 21  # pixel-Gaussian pairs blended at once: about ten temporaries of this many numbers
+PAIRS_PER_BATCH = 1 << 18  # pixel-Gaussian pairs blended at once: about ten temporaries of this many numbers
 PAIRS_TO_KEEP = 1 << 23  # a view with more pairs is blended again in the backward pass rather than kept in memory
 
 
@@ -35,7 +35,7 @@ class Splats(NamedTuple):
 
 
 class Tiles(NamedTuple):
-    """Which Gaussians touch which tile: those of tile k are members[starts[k] : starts[k] + counts[k]], nearest first."""
+    """The Gaussians of tile k are members[starts[k] : starts[k] + counts[k]], nearest first."""
 
     members: Tensor  # int64 [instances], indices into Splats
     starts: Tensor  # int64 [rows * columns]
@@ -65,17 +65,17 @@ def _rasterize_view(inputs: RasterInputs, view: int, aux: Aux) -> tuple[Tensor, 
     """Colour [H, W, 3], alpha [H, W] and depth [H, W] of one view; fills row `view` of `aux`."""
     gaussians = (inputs.means, inputs.quats, inputs.scales, inputs.opacities)
     camera = (inputs.viewmats[view], inputs.Ks[view], inputs.width, inputs.height)
-    # First pass without gradients over everything, to see what can be drawn; then only that is projected differentiably,
-    # so that a NaN in a Gaussian that is left out cannot reach any gradient.
+    # First everything is projected without gradients, to see what can be drawn; then only that, differentiably. So a
+    # NaN in a Gaussian that is left out cannot reach any gradient.
     with torch.no_grad():
-        splats = project(*gaussians, *camera, inputs.config)
+        splats = project(gaussians, *camera, inputs.config)
         usable = _usable(inputs, splats)
         index = usable.nonzero().squeeze(1)
     aux.visible[view] = usable
     aux.radii[view, index] = splats.extents[index].amax(1).ceil()
     aux.means2d[view, index] = splats.means2d[index]
 
-    splats = project(*(tensor[index] for tensor in gaussians), *camera, inputs.config)
+    splats = project(tuple(tensor[index] for tensor in gaussians), *camera, inputs.config)
     if splats.means2d.requires_grad:
         norms = aux.means2d_grad_norm[view]
         splats.means2d.register_hook(lambda grad: _store_norms(norms, index, grad))
@@ -95,15 +95,15 @@ def _rasterize_view(inputs: RasterInputs, view: int, aux: Aux) -> tuple[Tensor, 
 
 
 def project(
-    means: Tensor, quats: Tensor, scales: Tensor, opacities: Tensor,
-    viewmat: Tensor, K: Tensor, width: int, height: int, config: RasterConfig,
-) -> Splats:  # fmt: skip
-    """Project N Gaussians into a pinhole camera, to first order (EWA). Rows that cannot be drawn may come out as NaN."""
+    gaussians: tuple[Tensor, ...], viewmat: Tensor, K: Tensor, width: int, height: int, config: RasterConfig
+) -> Splats:
+    """Project (means, quats, scales, opacities) to first order (EWA). Rows that cannot be drawn may come out as NaN."""
+    means, quats, scales, opacities = gaussians
     x, y, z = (means @ viewmat[:3, :3].T + viewmat[:3, 3]).unbind(1)
     fx, fy, cx, cy = K[0, 0], K[1, 1], K[0, 2], K[1, 2]
     means2d = torch.stack([fx * x / z + cx, fy * y / z + cy], 1)
 
-    # J = d(u, v)/d(x, y, z) at the mean. Far outside the image its last column would explode: x/z and y/z are clamped there.
+    # J = d(u, v)/d(x, y, z) at the mean. Its last column explodes far outside the image: there x/z, y/z are clamped.
     margin_x, margin_y = CLAMP_MARGIN * width / fx, CLAMP_MARGIN * height / fy
     tan_x = torch.clamp(x / z, -cx / fx - margin_x, (width - cx) / fx + margin_x)
     tan_y = torch.clamp(y / z, -cy / fy - margin_y, (height - cy) / fy + margin_y)
@@ -142,7 +142,8 @@ def view_colors(means: Tensor, colors: Tensor, viewmat: Tensor, sh_degree: int |
 
 def _usable(inputs: RasterInputs, splats: Splats) -> Tensor:
     """bool [N]: finite, inside the depth range, strong enough to be seen, and touching the image."""
-    given = torch.cat([inputs.means, inputs.quats, inputs.scales, inputs.opacities[:, None], inputs.colors.flatten(1)], 1)
+    opacities, colors = inputs.opacities[:, None], inputs.colors.flatten(1)
+    given = torch.cat([inputs.means, inputs.quats, inputs.scales, opacities, colors], 1)
     projected = torch.cat([splats.means2d, splats.conics, splats.opacities[:, None], splats.extents], 1)
     quat_length = inputs.quats.square().sum(1)
     usable = torch.isfinite(given).all(1) & torch.isfinite(projected).all(1)
@@ -154,12 +155,13 @@ def _usable(inputs: RasterInputs, splats: Splats) -> Tensor:
     return usable & ((high > 0) & (low < size)).all(1)
 
 
-def _store_norms(norms: Tensor, index: Tensor, grad: Tensor) -> None:
-    norms[index] = grad.detach().norm(dim=1)
+def _store_norms(norms: Tensor, index: Tensor, grad: Tensor | None) -> None:
+    if grad is not None:
+        norms[index] = grad.detach().norm(dim=1)
 
 
 def assign_tiles(splats: Splats, rows: int, columns: int, mask: Tensor, config: RasterConfig) -> Tiles:
-    """List, for every tile, the Gaussians whose box touches it, by depth and then by index. Masked-out tiles stay empty."""
+    """For every tile the Gaussians whose box touches it, by depth, then by index. Masked-out tiles stay empty."""
     device = splats.depths.device
     order = torch.argsort(splats.depths.detach(), stable=True)
     means2d, extents = splats.means2d.detach()[order], splats.extents[order]
@@ -182,7 +184,10 @@ def assign_tiles(splats: Splats, rows: int, columns: int, mask: Tensor, config: 
 
 
 def _batches(counts: list[int], pixels: int) -> Iterator[list[int]]:
-    """Groups of tiles with similar counts, each within the pair budget. At least one group, so that autograd stays connected."""
+    """Groups of tiles with similar counts, each within the pair budget.
+
+    Always at least one group, if empty: the image then still hangs on the inputs, with zero gradients.
+    """
     order = sorted((tile for tile, count in enumerate(counts) if count), key=counts.__getitem__, reverse=True)
     start = 0
     while True:
@@ -207,39 +212,47 @@ def _blend_image(splats: Splats, features: Tensor, mask: Tensor, config: RasterC
     offsets = torch.arange(size, device=device, dtype=features.dtype) + 0.5
     in_tile = torch.stack([offsets.repeat(size), offsets.repeat_interleave(size)], 1)  # [P, 2] pixel centres
 
-    canvas = features.new_zeros((rows * columns, size * size, features.shape[1]))
-    blended, drawn = [], []
+    drawn, blended = [], []
     for group in _batches(tiles.counts.tolist(), size * size):
         ids = torch.tensor(group, device=device, dtype=torch.long)
         counts = tiles.counts[ids]
-        lane = torch.arange(int(counts[0]) if group else 0, device=device)
+        lane = torch.arange(int(counts[0]) if group else 0, device=device)  # the first tile has the longest list
         slots = torch.where(lane < counts[:, None], tiles.starts[ids][:, None] + lane, len(members) - 1)
-        corner = torch.stack([ids % columns, torch.div(ids, columns, rounding_mode="floor")], 1) * size
-        pixels = corner[:, None, :] + in_tile  # [B, P, 2]
-        per_step = max(1, PAIRS_PER_BATCH // max(1, slots.numel()))
-        parts = []
-        for part in pixels.split(per_step, 1):
-            arguments = (table, members[slots], part, config)
-            parts.append(checkpoint(_blend, *arguments, use_reentrant=False, preserve_rng_state=False) if recompute else _blend(*arguments))
-        blended.append(torch.cat(parts, 1))
+        corners = torch.stack([ids % columns, torch.div(ids, columns, rounding_mode="floor")], 1) * size
+        pixels = corners[:, None, :] + in_tile
         drawn.append(ids)
+        blended.append(_blend_batch(table, members[slots], pixels, config, recompute))
+    canvas = features.new_zeros((rows * columns, size * size, features.shape[1]))
     canvas = canvas.index_copy(0, torch.cat(drawn), torch.cat(blended))
     return canvas.view(rows, columns, size, size, -1).transpose(1, 2).reshape(rows * size, columns * size, -1)
 
 
+def _blend_batch(table: Tensor, members: Tensor, pixels: Tensor, config: RasterConfig, recompute: bool) -> Tensor:
+    """`_blend`, over parts of the pixels when one list alone exceeds the budget; `recompute`: keep nothing."""
+    parts = []
+    for part in pixels.split(max(1, PAIRS_PER_BATCH // max(1, members.numel())), 1):
+        if recompute:
+            result = checkpoint(_blend, table, members, part, config, use_reentrant=False, preserve_rng_state=False)
+        else:
+            result = _blend(table, members, part, config)
+        parts.append(result)
+    return torch.cat(parts, 1)
+
+
 def _blend(table: Tensor, members: Tensor, pixels: Tensor, config: RasterConfig) -> Tensor:
-    """Front to back blending of the Gaussians `members` [B, G] (nearest first) at `pixels` [B, P, 2]: features [B, P, F].
+    """Front to back blending of the Gaussians `members` [B, G], nearest first, at `pixels` [B, P, 2]: [B, P, F].
 
     d = mean - pixel; power = -(A dx^2 + C dy^2) / 2 - B dx dy; a = min(alpha_max, o exp(power)), skipped when below
     alpha_min; T_k = product over earlier ones of (1 - a); stop before T would fall under transmittance_min;
     result = sum of a_k T_k feature_k.
     """
-    u, v, conic_a, conic_b, conic_c, opacity = (column[:, None, :] for column in table[members][..., :6].unbind(2))
+    rows = table[members]
+    u, v, conic_a, conic_b, conic_c, opacity = (column[:, None, :] for column in rows[..., :6].unbind(2))
     dx, dy = u - pixels[:, :, None, 0], v - pixels[:, :, None, 1]  # [B, P, G]
     power = -0.5 * (conic_a * dx * dx + conic_c * dy * dy) - conic_b * dx * dy
     alpha = torch.clamp(opacity * torch.exp(torch.clamp(power, max=0.0)), max=config.alpha_max)
     alpha = torch.where((power <= 0.0) & (alpha >= config.alpha_min), alpha, 0.0)
-    transmittance = torch.cumprod(1.0 - alpha, 2)  # after each one; never increases, so the kept ones are a prefix
-    before = torch.cat([torch.ones_like(transmittance[..., :1]), transmittance[..., :-1]], 2)
-    weights = torch.where(transmittance >= config.transmittance_min, alpha * before, 0.0)
-    return weights @ table[members][..., 6:]
+    after = torch.cumprod(1.0 - alpha, 2)  # transmittance behind each one; never increases: the kept ones are a prefix
+    before = torch.cat([torch.ones_like(after[..., :1]), after[..., :-1]], 2)
+    weights = torch.where(after >= config.transmittance_min, alpha * before, 0.0)
+    return weights @ rows[..., 6:]
