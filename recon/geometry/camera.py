@@ -132,8 +132,8 @@ class Camera:
     def pinhole(self, margin: int = 0) -> Camera:
         """The ideal camera of the same K and pose, grown by whole pixels until every distorted pixel maps inside.
 
-        `margin` adds that many pixels on each side of a distorted camera. A pixel no ray meets, or one that lands further
-        than MAX_GROWTH image sizes outside, is not in it: distort_map says -1 there.
+        `margin` adds that many pixels on each side of a distorted camera. A pixel no ray meets, or one that lands
+        further than MAX_GROWTH image sizes outside, is not in it: distort_map says -1 there.
         """
         if not self.distorted:
             return self
@@ -155,7 +155,8 @@ class Camera:
 def project(camera: Camera, points: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """(uv [N, 2] distorted pixel positions, z [N] depth along the axis) of world `points` [N, 3].
 
-    uv is NaN for points at or behind the camera's plane (z <= 0) and beyond the lens's radius; others may lie off the image.
+    uv is NaN for points at or behind the camera's plane (z <= 0) and beyond the lens's radius; others may
+    lie off the image.
     """
     local = np.asarray(points, dtype=np.float64) @ camera.cam_from_world[:3, :3].T + camera.cam_from_world[:3, 3]
     z = local[:, 2]
@@ -166,7 +167,7 @@ def project(camera: Camera, points: np.ndarray) -> tuple[np.ndarray, np.ndarray]
 
 
 def unproject(camera: Camera, uv: np.ndarray) -> np.ndarray:
-    """Rays [N, 3] with unit z in camera axes through the distorted pixel positions `uv` [N, 2]; NaN where none exists."""
+    """Rays [N, 3] with unit z in camera axes through the distorted positions `uv` [N, 2]; NaN where none exists."""
     uv = np.asarray(uv, dtype=np.float64)
     xy = (uv - [camera.cx, camera.cy]) / [camera.fx, camera.fy]
     if camera.distorted:
@@ -205,8 +206,9 @@ def undistort_map(camera: Camera, ideal: Camera) -> np.ndarray:
 
 
 def _as_map(uv: np.ndarray, target: Camera, source: Camera) -> np.ndarray:
-    inside = ((uv >= 0) & (uv <= [source.width, source.height])).all(1)  # False for NaN
-    uv = np.where(inside[:, None], uv, -1.0)
+    u, v = uv[:, 0], uv[:, 1]
+    outside = ~((u >= 0) & (u <= source.width) & (v >= 0) & (v <= source.height))  # True for NaN
+    uv[outside] = -1.0
     return uv.reshape(target.height, target.width, 2).astype(np.float32)
 
 

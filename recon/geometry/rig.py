@@ -1,4 +1,4 @@
-"""All cameras of one capture in one world, and the robot among them; rig.json in and out (schema in ARCHITECTURE.md)."""
+"""All cameras of one capture in one world, and the robot among them; rig.json in and out (schema: ARCHITECTURE.md)."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ DISTORTION_NAMES = ("k1", "k2", "p1", "p2", "k3")
 
 @dataclass(frozen=True, eq=False)
 class RobotEntry:
-    """The robot a capture names: description and joint log (paths relative to the rig's folder), and where its base is."""
+    """The robot a capture names: its files (paths relative to the rig's folder), and where its base is."""
 
     file: str
     format: str  # "MJCF" or "URDF"

@@ -72,15 +72,20 @@ def rotate_sh(coeffs: torch.Tensor, rotation: torch.Tensor) -> torch.Tensor:
 
     eval_sh(degree, rotate_sh(c, R), d) == eval_sh(degree, c, R^T d). Differentiable in both arguments.
     """
-    parts = [coeffs[..., :1, :]]
-    for band, matrix in enumerate(sh_rotations(sh_degree(coeffs.shape[-2]), rotation), start=1):
-        parts.append(matrix @ coeffs[..., band**2 : (band + 1) ** 2, :])
-    return torch.cat(parts, -2)
+    return turn_sh(coeffs, sh_rotations(sh_degree(coeffs.shape[-2]), rotation))
 
 
 def sh_rotations(degree: int, rotation: torch.Tensor) -> list[torch.Tensor]:
     """The matrices [..., 2l+1, 2l+1] of bands l = 1..degree that turn coefficients by `rotation` [..., 3, 3]."""
     return [_band1_rotation(rotation) if band == 1 else _band_rotation(band, rotation) for band in range(1, degree + 1)]
+
+
+def turn_sh(coeffs: torch.Tensor, matrices: list[torch.Tensor]) -> torch.Tensor:
+    """Coefficients [N, K, 3] turned by the per-band `matrices` of sh_rotations ([2l+1, 2l+1], or one per row)."""
+    parts = [coeffs[..., :1, :]]
+    for band, matrix in enumerate(matrices, start=1):
+        parts.append(matrix @ coeffs[..., band**2 : (band + 1) ** 2, :])
+    return torch.cat(parts, -2)
 
 
 def _band1_rotation(rotation: torch.Tensor) -> torch.Tensor:

@@ -17,7 +17,7 @@ import torch
 
 from recon.core.errors import InputError
 from recon.geometry.quaternion import quat_multiply, quat_normalize, quat_slerp, quat_to_matrix
-from recon.geometry.sh import rotate_sh
+from recon.geometry.sh import sh_rotations, turn_sh
 from recon.scene.gaussians import RESIDUAL, RIGID, STATIC, WORLD, Gaussians
 
 FADED = 0.05  # residual rows whose temporal factor is below this may be dropped
@@ -144,7 +144,9 @@ def _place(g: Gaussians, tracks: BodyPoses, t: float | None) -> tuple[torch.Tens
     means = means.index_copy(0, rigid, moved)
     quats = quats.index_copy(0, rigid, turned)
     if sh.shape[1] > 1:
-        sh = sh.index_copy(0, rigid, rotate_sh(sh[rigid], row_rotations))
+        # One set of matrices per body, gathered to its rows: cheaper than one per row.
+        matrices = [matrix[body] for matrix in sh_rotations(g.degree, rotations)]
+        sh = sh.index_copy(0, rigid, turn_sh(sh[rigid], matrices))
     return means, quats, sh
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from recon.core.errors import InputError, did_you_mean
-from recon.geometry.pose import is_rigid, split_similarity
+from recon.geometry.pose import split_similarity
 from recon.geometry.quaternion import matrix_to_quat
 from recon.geometry.rig import Rig
 from recon.scene.gaussians import WORLD, Gaussians
@@ -74,13 +74,11 @@ class Scene:
             if name not in known:
                 raise InputError(f"the scene has no body '{name}'", fix=did_you_mean(name, known))
         start = self.time_range[0] if t is None else t
-        poses = {}
-        for body in self.bodies:
-            if body.name in body_poses:
-                matrix = torch.as_tensor(body_poses[body.name])
-                poses[body.id] = (matrix_to_quat(matrix[:3, :3]), matrix[:3, 3])
-            else:
-                poses[body.id] = body.pose_at(start, self.gaussians.device)
+        poses = {b.id: b.pose_at(start, self.gaussians.device) for b in self.bodies if b.name not in body_poses}
+        if body_poses:
+            matrices = torch.stack([torch.as_tensor(pose) for pose in body_poses.values()])
+            quats = matrix_to_quat(matrices[:, :3, :3])
+            poses |= {known[name].id: (quats[i], matrices[i, :3, 3]) for i, name in enumerate(body_poses)}
         return pose_gaussians(self.gaussians, poses, t, drop_faded=drop_faded)
 
     def frozen(self, t: float) -> Gaussians:
@@ -115,14 +113,6 @@ class Scene:
             if not np.isfinite(np.asarray(times, dtype=np.float64)).all() or (np.diff(times) < 0).any():
                 raise InputError(f"scene: the frame times of camera '{name}'", why="they must be finite and in order")
         return self
-
-
-def pose_of(matrix: np.ndarray) -> tuple[torch.Tensor, torch.Tensor]:
-    """(wxyz [4], position [3]) float32 of a rigid pose [4, 4]; InputError when it is not one."""
-    if not is_rigid(matrix):
-        raise InputError("a body's pose is not a rotation and a translation")
-    quat = matrix_to_quat(np.asarray(matrix, dtype=np.float64)[:3, :3])
-    return torch.from_numpy(quat.astype(np.float32)), torch.from_numpy(np.asarray(matrix)[:3, 3].astype(np.float32))
 
 
 def _validate_bodies(bodies: list[Body]) -> None:
