@@ -1,0 +1,273 @@
+"""Pictures of the simulated scene: one set of static Gaussians shared by all environments, movers posed from physics.
+
+A fixed camera sees the static set from one place only, so its colours there are computed once, and the Gaussians that
+can never be seen are left out. That is exact: a static Gaussian kept out contributes to no pixel and stops no pixel,
+whatever else moves (see `seen_by`). Pictures are bit for bit those of the full set; a test compares them.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from recon.core.errors import UsageError, did_you_mean
+from recon.geometry.camera import Camera, project
+from recon.geometry.quaternion import quat_multiply, quat_to_matrix
+from recon.geometry.sh import eval_sh, sh_degree
+from recon.render.api import rasterize
+from recon.render.types import RasterConfig, Rendering
+
+if TYPE_CHECKING:
+    from recon.geometry.rig import Rig
+    from recon.robot import RobotModel
+    from recon.scene.gaussians import Gaussians
+    from sim2real.physics import Marker, World
+
+Array = NDArray[np.float64]
+ROBOT_POINTS = 4000  # surface Gaussians of the whole robot
+MARKER_POINTS = 96
+AMBIENT = 0.6  # share of a mover's colour that does not depend on where its surface faces
+RASTER = RasterConfig()
+
+
+@dataclass(frozen=True)
+class Splats:
+    """Activated Gaussians: means [N, 3] m, quats [N, 4] wxyz, scales [N, 3] m, opacities [N], sh [N, K, 3]."""
+
+    means: torch.Tensor
+    quats: torch.Tensor
+    scales: torch.Tensor
+    opacities: torch.Tensor
+    sh: torch.Tensor
+
+    def __len__(self) -> int:
+        return len(self.means)
+
+
+@dataclass(frozen=True)
+class Movers:
+    """Gaussians in the frames of bodies. body [M]: rows of a MuJoCo pose table; rgb [M, 3] before shading."""
+
+    body: torch.Tensor
+    means: torch.Tensor
+    quats: torch.Tensor
+    scales: torch.Tensor
+    opacities: torch.Tensor
+    rgb: torch.Tensor
+
+    def __len__(self) -> int:
+        return len(self.means)
+
+    def posed(self, positions: torch.Tensor, quats: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """World means [M, 3], quats [M, 4] and shaded rgb [M, 3] for body positions [B, 3] and quats [B, 4] wxyz."""
+        q = quats[self.body]
+        # mu' = P mu + p;  q' = q_P q;  both for the body each row belongs to
+        rotation = quat_to_matrix(quats)[self.body]
+        means = (rotation @ self.means[..., None])[..., 0] + positions[self.body]
+        turned = quat_multiply(q, self.quats)
+        # light from above: a surface's normal is its Gaussian's third axis, whose z is 1 - 2 (x^2 + y^2)
+        up = 1 - 2 * (turned[:, 1] ** 2 + turned[:, 2] ** 2)
+        shade = AMBIENT + (1 - AMBIENT) * (0.5 + 0.5 * up)
+        return means, turned, self.rgb * shade[:, None]
+
+
+@dataclass(frozen=True)
+class View:
+    """A fixed pinhole camera with the static Gaussians it can see, already coloured. gain: RGB affine (M, b) or None."""
+
+    camera: Camera
+    viewmat: torch.Tensor  # [1, 4, 4]
+    K: torch.Tensor  # [1, 3, 3]
+    static: Splats
+    rgb: torch.Tensor  # [N, 3]
+    gain: tuple[torch.Tensor, torch.Tensor] | None
+
+
+def static_splats(gaussians: Gaussians, device: torch.device | str = "cpu") -> Splats:
+    """The activated static rows (kind 0) of a scene's table."""
+    keep = gaussians.kind == 0
+    return Splats(
+        means=gaussians.means[keep].detach().to(device, torch.float32).contiguous(),
+        quats=gaussians.quats[keep].detach().to(device, torch.float32).contiguous(),
+        scales=gaussians.log_scales[keep].detach().exp().to(device, torch.float32).contiguous(),
+        opacities=gaussians.logit_opacities[keep].detach().sigmoid().to(device, torch.float32).contiguous(),
+        sh=gaussians.sh[keep].detach().to(device, torch.float32).contiguous(),
+    )
+
+
+def robot_movers(robot: RobotModel, world: World, seed: int = 0, device: torch.device | str = "cpu") -> Movers:
+    """Surface Gaussians of the robot's links and of the task's markers, as movers of `world`'s bodies."""
+    from recon.robot.surface import surface_gaussians
+
+    parts = []
+    for name, g in surface_gaussians(robot, ROBOT_POINTS, seed).items():
+        body = world.model.body(name).id
+        arrays = (g.means, g.quats, np.exp(g.log_scales), 1 / (1 + np.exp(-g.logit_opacities)), g.colours)
+        parts.append((np.full(len(g.means), body), *arrays))
+    parts += [(np.full(MARKER_POINTS, world.model.body(m.name).id), *_sphere(m)) for m in world.markers]
+    body, *arrays = (np.concatenate(column) for column in zip(*parts, strict=True))
+    tensors = [torch.as_tensor(a.astype(np.float32), device=device) for a in arrays]
+    return Movers(torch.as_tensor(body.astype(np.int64), device=device), *tensors)
+
+
+def _sphere(marker: Marker) -> tuple[Array, Array, Array, Array, Array]:
+    """Flat Gaussians on a sphere (Fibonacci lattice), their third axis along the normal."""
+    i = np.arange(MARKER_POINTS) + 0.5
+    polar, turn = np.arccos(1 - 2 * i / MARKER_POINTS), np.pi * (1 + math.sqrt(5)) * i
+    normal = np.stack([np.sin(polar) * np.cos(turn), np.sin(polar) * np.sin(turn), np.cos(polar)], axis=1)
+    spacing = marker.radius * math.sqrt(4 * np.pi / MARKER_POINTS)
+    # the rotation that takes z to the normal: axis z x n, half angle polar / 2
+    quats = np.stack(
+        [np.cos(polar / 2), -np.sin(turn) * np.sin(polar / 2), np.cos(turn) * np.sin(polar / 2), np.zeros_like(polar)], 1
+    )
+    scales = np.tile([0.6 * spacing, 0.6 * spacing, 0.1 * spacing], (MARKER_POINTS, 1))
+    return (
+        marker.radius * normal,
+        quats,
+        scales,
+        np.full(MARKER_POINTS, 0.98),
+        np.tile(marker.color, (MARKER_POINTS, 1)),
+    )
+
+
+def square_camera(camera: Camera, points: Array, size: int, margin: float = 0.08) -> Camera:
+    """A size x size pinhole camera that looks through the square window of `camera` around the projected points [N, 3].
+
+    The window is grown by `margin` of its side, keeps square pixels and stays inside the picture where it fits.
+    """
+    ideal = camera.pinhole()
+    uv, z = project(ideal, np.asarray(points, float))
+    uv = uv[z > 0.05]
+    if len(uv) == 0:
+        raise UsageError(f"camera {camera.name!r} does not see the workspace", fix="Choose another with --cameras.")
+    low, high = uv.min(axis=0), uv.max(axis=0)
+    side = min(float((high - low).max()) * (1 + 2 * margin), float(min(ideal.width, ideal.height)))
+    middle = np.clip((low + high) / 2, side / 2, np.array([ideal.width, ideal.height]) - side / 2)
+    left, top = middle - side / 2
+    scale = size / side
+    return replace(
+        ideal,
+        width=size,
+        height=size,
+        fx=ideal.fx * scale,
+        fy=ideal.fy * scale,
+        cx=(ideal.cx - left) * scale,
+        cy=(ideal.cy - top) * scale,
+    )
+
+
+def best_camera(rig: Rig, points: Array) -> str:
+    """The camera that resolves the points [N, 3] best: most pixels per metre in the worst direction of the table plane."""
+    scores = {}
+    for name, camera in rig.cameras.items():
+        ideal = camera.pinhole()
+        uv, z = project(ideal, points)
+        inside = (z > 0.05) & (uv >= 0).all(axis=1) & (uv[:, 0] < ideal.width) & (uv[:, 1] < ideal.height)
+        if not inside.any():
+            continue
+        du, dv = (project(ideal, points + step)[0] - uv for step in (np.array([0.01, 0, 0]), np.array([0, 0.01, 0])))
+        worst = np.linalg.svd(np.stack([du, dv], axis=-1)[inside], compute_uv=False)[:, -1] / 0.01
+        scores[name] = (float(inside.mean()) ** 2) * float(np.median(worst)) / max(ideal.width, ideal.height)
+    if not scores:
+        raise UsageError("no camera of the rig sees the task's region", fix="Check the robot's base pose in the rig.")
+    trained = [name for name in scores if rig.roles[name] == "train"] or list(scores)
+    return max(trained, key=lambda name: scores[name])
+
+
+def camera_named(rig: Rig, name: str) -> Camera:
+    """The rig's camera of that name; UsageError with the nearest one otherwise."""
+    if name not in rig.cameras:
+        raise UsageError(f"the scene has no camera {name!r}", fix=did_you_mean(name, rig.cameras))
+    return rig.cameras[name]
+
+
+def make_view(
+    camera: Camera,
+    static: Splats,
+    gain: tuple[Array, Array] | None = None,
+    *,
+    cull: bool = True,
+    backend: str = "auto",
+) -> View:
+    """Prepare a fixed camera. `gain` (M [3, 3], b [3]) is its colour response; cull=False keeps the full set."""
+    device = static.means.device
+    viewmat = torch.as_tensor(camera.cam_from_world, dtype=torch.float32, device=device)[None].contiguous()
+    K = torch.as_tensor(camera.K, dtype=torch.float32, device=device)[None].contiguous()
+    center = torch.as_tensor(camera.center, dtype=torch.float32, device=device)
+    directions = torch.nn.functional.normalize(static.means - center, dim=1)
+    rgb = (eval_sh(sh_degree(static.sh.shape[1]), static.sh, directions) + 0.5).clamp_min(0.0)
+    affine = None
+    if gain is not None:
+        affine = tuple(torch.as_tensor(np.asarray(a), dtype=torch.float32, device=device) for a in gain)
+    view = View(camera, viewmat, K, static, rgb, affine)  # type: ignore[arg-type]
+    if not cull or len(static) == 0:
+        return view
+    keep = seen_by(view, backend)
+    kept = Splats(*(getattr(static, f)[keep].contiguous() for f in ("means", "quats", "scales", "opacities", "sh")))
+    return replace(view, static=kept, rgb=rgb[keep].contiguous())
+
+
+def seen_by(view: View, backend: str = "auto") -> torch.Tensor:
+    """Which static Gaussians can matter to this view whatever moves in it. [N] bool.
+
+    With movers in between, the transmittance T in front of a static Gaussian is at most what it is without them. So one
+    that contributes with movers (T >= t_min) contributes without; and the one at which a pixel stops
+    (T >= t_min > T (1 - alpha), alpha <= alpha_max) would be drawn without movers under the lower limit
+    t_min (1 - alpha_max). Rendering the static set alone with that limit finds both kinds: they have a weight > 0.
+    """
+    limit = 0.9 * RASTER.transmittance_min * (1 - RASTER.alpha_max)
+    static = view.static
+    colors = view.rgb.clone().requires_grad_(True)
+    picture = rasterize(
+        static.means,
+        static.quats,
+        static.scales,
+        static.opacities,
+        colors,
+        view.viewmat,
+        view.K,
+        view.camera.width,
+        view.camera.height,
+        config=replace(RASTER, transmittance_min=limit),
+        backend=backend,
+    )
+    picture.color.sum().backward()
+    assert colors.grad is not None
+    return colors.grad.abs().sum(dim=1) > 0
+
+
+def render(view: View, movers: Movers, positions: Array, quats: Array, backend: str = "auto") -> Rendering:
+    """One picture of one environment; body poses as MuJoCo gives them: positions [B, 3], quats [B, 4] wxyz."""
+    device = view.viewmat.device
+    with torch.no_grad():
+        means, turned, rgb = movers.posed(
+            torch.as_tensor(positions, dtype=torch.float32, device=device),
+            torch.as_tensor(quats, dtype=torch.float32, device=device),
+        )
+        static = view.static
+        return rasterize(
+            torch.cat([static.means, means]),
+            torch.cat([static.quats, turned]),
+            torch.cat([static.scales, movers.scales]),
+            torch.cat([static.opacities, movers.opacities]),
+            torch.cat([view.rgb, rgb]),
+            view.viewmat,
+            view.K,
+            view.camera.width,
+            view.camera.height,
+            config=RASTER,
+            backend=backend,
+        )
+
+
+def picture(view: View, movers: Movers, positions: Array, quats: Array, backend: str = "auto") -> NDArray[np.uint8]:
+    """[H, W, 3] uint8 sRGB as this camera shows it."""
+    color = render(view, movers, positions, quats, backend).color[0]
+    if view.gain is not None:
+        color = color @ view.gain[0].T + view.gain[1]
+    return (color.clamp(0.0, 1.0) * 255.0 + 0.5).to(torch.uint8).cpu().numpy()

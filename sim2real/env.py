@@ -1,0 +1,335 @@
+"""The rendered vector environment: Gymnasium VectorEnv, SAME_STEP autoreset, pictures from splats.
+
+One control step: the action moves the commanded joint positions, MuJoCo takes 2 ms steps until the next control tick, the
+cameras draw. Every environment's future depends on its own state row only, so a scenario gives the same episode alone
+or among 64, and `set_state(get_state())` continues bit for bit.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium.vector import AutoresetMode
+from numpy.typing import NDArray
+
+from recon.core.errors import InputError, UsageError
+from recon.core.seeding import derive_seed
+from sim2real.draw import View, picture
+from sim2real.physics import TIMESTEP
+from sim2real.scenarios import Scenario, Split
+from sim2real.tasks.expert import reach_action
+from sim2real.tasks.predicates import evaluate_tree
+from sim2real.workcell import Workcell
+
+Array = NDArray[np.float64]
+Observation = dict[str, Any]
+
+LAG = 0.3  # rad or m: the command may lead the joint by at most this much
+# what a simulation's future depends on; names of MjData
+STATE = (
+    "time", "qpos", "qvel", "act", "history", "qacc_warmstart", "ctrl", "qfrc_applied", "xfrc_applied", "eq_active",
+    "mocap_pos", "mocap_quat", "userdata", "plugin_state", "plastic",
+)  # fmt: skip
+
+
+class SplatVectorEnv(gymnasium.vector.VectorEnv):  # type: ignore[type-arg]
+    """N copies of one task in one scene.
+
+    Observation: {"rgb": {camera: uint8 [N, H, W, 3]}, "proprio": float32 [N, 2 A + 3], "privileged": float32 [N, 7]}.
+    proprio: joint positions (rad, m), joint velocities (rad/s, m/s), tool position in the world (m).
+    privileged: tool to target (m), target (m), fraction of the horizon left; for a critic, never for a policy.
+    Action: float32 [N, A] in [-1, 1], clipped; times max_delta it moves the commanded joint positions.
+    info: "final_obs" (N rows, those of "_final_obs" count), "success", "distance" (m, before any reset), "diverged",
+    "scenario" (index of the running episode), "final_scenario".
+    """
+
+    metadata = {"autoreset_mode": AutoresetMode.SAME_STEP, "render_modes": []}  # noqa: RUF012  (Gymnasium's protocol)
+
+    def __init__(
+        self, cell: Workcell, num_envs: int, *, seed: int = 0, cameras: Sequence[str] = (), size: int = 128,
+        split: Split = "train", cull: bool = True,
+    ) -> None:  # fmt: skip
+        from mujoco import batch
+
+        if num_envs < 1:
+            raise UsageError("an environment needs num_envs >= 1", why=f"got {num_envs}")
+        self.cell, self.task, self.num_envs = cell, cell.task, num_envs
+        self.arm, self.model = cell.world.arm, cell.world.model
+        self.views: dict[str, View] = {name: cell.view(name, size, cull=cull) for name in cameras}
+        self.seed_value, self.split = seed, split
+        self.scenarios: list[Scenario] | None = None
+        self.substeps = round(1 / (self.task.control.hz * TIMESTEP))
+        self._batch = batch.Batch(self.model, num_envs, min(num_envs, os.cpu_count() or 1))
+        self._state = {name: view for name in STATE if (view := self._batch.bind(name)).size}
+        self._poses = (self._batch.bind("xpos"), self._batch.bind("xquat"))
+        self._tool = self._batch.bind("site_xpos")
+        self._mocap = int(self.model.body("target").mocapid[0])
+        self._command = np.zeros((num_envs, self.arm.size))
+        self._elapsed = np.zeros(num_envs, np.int64)
+        self._held = np.zeros(num_envs, np.int64)
+        self._episode = np.full(num_envs, -1, np.int64)
+        self._scenario = np.zeros(num_envs, np.int64)
+        self._define_spaces(size)
+
+    def _define_spaces(self, size: int) -> None:
+        box, count = gymnasium.spaces.Box, self.num_envs
+        image = box(0, 255, (size, size, 3), np.uint8)
+        spaces: dict[str, gymnasium.Space[Any]] = {
+            "proprio": box(-np.inf, np.inf, (2 * self.arm.size + 3,), np.float32),
+            "privileged": box(-np.inf, np.inf, (7,), np.float32),
+        }
+        if self.views:
+            spaces["rgb"] = gymnasium.spaces.Dict({name: image for name in self.views})
+        self.single_observation_space = gymnasium.spaces.Dict(spaces)
+        self.single_action_space = box(-1.0, 1.0, (self.arm.size,), np.float32)
+        self.observation_space = gymnasium.vector.utils.batch_space(self.single_observation_space, count)
+        self.action_space = gymnasium.vector.utils.batch_space(self.single_action_space, count)
+
+    # ------------------------------------------------------------------ episodes
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Observation, dict[str, Any]]:
+        """Start an episode in every environment.
+
+        Args:
+            seed: Of the scenario stream; None keeps the present one and goes on in it.
+            options: {"scenarios": [Scenario, ...]}: environment i plays scenarios i, i + N, ... of the list instead.
+        """
+        if seed is not None:
+            self.seed_value = int(seed)
+            self._episode[:] = -1
+        scenarios = (options or {}).get("scenarios")
+        if scenarios is not None:
+            self.scenarios = list(scenarios)
+            self._episode[:] = -1
+        self._start(np.arange(self.num_envs))
+        return self.observe(), {"scenario": self._scenario.copy()}
+
+    def _start(self, rows: NDArray[np.int64]) -> None:
+        """Put the rows into the first state of their next scenario."""
+        for i in rows.tolist():
+            self._episode[i] += 1
+            scenario = self._next_scenario(i)
+            self._scenario[i] = scenario.index
+            for name, view in self._state.items():
+                view[i] = self._fresh(name)
+            q0 = np.asarray(scenario.q0)
+            self._state["qpos"][i, self.arm.qpos] = q0
+            self._state["ctrl"][i, self.arm.ctrl] = q0
+            self._state["mocap_pos"][i, self._mocap] = scenario.target
+            self._command[i] = q0
+        self._elapsed[rows] = 0
+        self._held[rows] = 0
+        self._refresh(rows)
+
+    def _next_scenario(self, i: int) -> Scenario:
+        number = i + int(self._episode[i]) * self.num_envs
+        if self.scenarios is not None:
+            return self.scenarios[number % len(self.scenarios)]
+        return self.cell.sampler.draw(self.seed_value, self.split, number)
+
+    def _fresh(self, name: str) -> Any:
+        arm, model = self.arm, self.model
+        fixed = {"qpos": arm.home_qpos, "ctrl": arm.home_ctrl, "eq_active": model.eq_active0}
+        if name in fixed:
+            return fixed[name]
+        mocap = np.flatnonzero(model.body_mocapid >= 0)
+        if name in ("mocap_pos", "mocap_quat"):
+            return (model.body_pos if name == "mocap_pos" else model.body_quat)[mocap]
+        return 0.0
+
+    def _refresh(self, rows: NDArray[np.int64]) -> None:
+        import mujoco
+
+        self._batch.forward(ids=rows, stage=int(mujoco.mjtStage.mjSTAGE_POS))
+
+    def step(
+        self, actions: Any
+    ) -> tuple[Observation, NDArray[np.float64], NDArray[np.bool_], NDArray[np.bool_], dict[str, Any]]:
+        """One control step of every environment; finished ones are reset inside it (SAME_STEP).
+
+        Raises:
+            UsageError: an action is NaN or has the wrong shape.
+        """
+        action = self._checked(actions)
+        before = self.distance()
+        self._move(action)
+        diverged = ~np.isfinite(self._state["qpos"]).all(axis=1) | ~np.isfinite(self._tool[:, self.arm.tcp]).all(axis=1)
+        distance = np.where(diverged, before, self.distance())
+        held = evaluate_tree(self.task.success, self.points()) & ~diverged
+        self._held = np.where(held, self._held + 1, 0)
+        self._elapsed += 1
+        success = self._held >= self.task.hold
+        reward = self._reward(before, distance, action, success)
+        terminated = success | diverged
+        truncated = (self._elapsed >= self.task.horizon) & ~terminated
+        done = terminated | truncated
+        info: dict[str, Any] = {
+            "success": success, "distance": distance, "diverged": diverged, "_final_obs": done,
+            "final_scenario": self._scenario.copy(),
+        }  # fmt: skip
+        observation = self._finish(done, diverged, info)
+        info["scenario"] = self._scenario.copy()
+        return observation, reward, terminated, truncated, info
+
+    def _finish(self, done: NDArray[np.bool_], diverged: NDArray[np.bool_], info: dict[str, Any]) -> Observation:
+        """Observe, keep the last pictures of what ended, start the next episodes there."""
+        rows = np.flatnonzero(done)
+        if len(rows) == 0:
+            observation = self.observe()
+            info["final_obs"] = observation
+            return observation
+        if diverged.any():  # there is nothing to draw of a state that is not finite
+            self._restore_home(np.flatnonzero(diverged))
+        final = self.observe()
+        self._start(rows)
+        info["final_obs"] = final
+        return self.observe(rows, final)
+
+    def _restore_home(self, rows: NDArray[np.int64]) -> None:
+        for i in rows.tolist():
+            for name, view in self._state.items():
+                view[i] = self._fresh(name)
+        self._refresh(rows)
+
+    def _checked(self, actions: Any) -> NDArray[np.float64]:
+        action = np.asarray(actions, dtype=np.float64)
+        if action.shape != (self.num_envs, self.arm.size):
+            raise UsageError(
+                f"actions have shape {list(action.shape)}", why=f"expected [{self.num_envs}, {self.arm.size}]"
+            )
+        bad = np.flatnonzero(~np.isfinite(action).all(axis=1))
+        if len(bad):
+            raise UsageError(f"the action of environment {bad[0]} is not finite", fix="Check the policy's weights.")
+        return np.clip(action, -1.0, 1.0)
+
+    def _move(self, action: Array) -> None:
+        import mujoco
+
+        position = self._state["qpos"][:, self.arm.qpos]
+        command = self._command + self.task.control.max_delta * action
+        command = np.clip(command, position - LAG, position + LAG)
+        self._command = np.clip(command, self.arm.low, self.arm.high)
+        self._state["ctrl"][:, self.arm.ctrl] = self._command
+        self._batch.step(nstep=self.substeps, stage=int(mujoco.mjtStage.mjSTAGE_POS))
+
+    def _reward(self, before: Array, after: Array, action: Array, success: NDArray[np.bool_]) -> Array:
+        spec = self.task.reward
+        shaped = {
+            "progress": (before - after) / spec.scale,
+            "dense": 1 - np.tanh(spec.k * after),
+            "sparse": np.zeros_like(after),
+        }[spec.type]
+        return shaped + spec.success_bonus * success - spec.action_penalty * np.mean(action**2, axis=1)
+
+    # ------------------------------------------------------------------ what can be seen
+
+    def points(self) -> dict[str, Array]:
+        """Named points of the task, [N, 3] m."""
+        return {"tcp": self._tool[:, self.arm.tcp], "target": self._state["mocap_pos"][:, self._mocap]}
+
+    def distance(self) -> Array:
+        """Tool to target, [N] m."""
+        points = self.points()
+        return np.linalg.norm(points["tcp"] - points["target"], axis=1)
+
+    def observe(self, rows: NDArray[np.int64] | None = None, base: Observation | None = None) -> Observation:
+        """The present observation; with `rows`, only those are looked at again and the rest copied from `base`."""
+        points = self.points()
+        position = self._state["qpos"][:, self.arm.qpos]
+        velocity = self._state["qvel"][:, self.arm.dof]
+        left = 1 - self._elapsed[:, None] / self.task.horizon
+        gap = points["target"] - points["tcp"]
+        observation: Observation = {
+            "proprio": np.concatenate([position, velocity, points["tcp"]], axis=1).astype(np.float32),
+            "privileged": np.concatenate([gap, points["target"], left], axis=1).astype(np.float32),
+        }
+        if self.views:
+            observation["rgb"] = {name: self._pictures(name, rows, base) for name in self.views}
+        return observation
+
+    def _pictures(self, name: str, rows: NDArray[np.int64] | None, base: Observation | None) -> NDArray[np.uint8]:
+        camera = self.views[name].camera
+        if rows is None or base is None:
+            images = np.empty((self.num_envs, camera.height, camera.width, 3), np.uint8)
+            rows = np.arange(self.num_envs)
+        else:
+            images = base["rgb"][name].copy()
+        for i in rows.tolist():
+            images[i] = self.picture(i, self.views[name])
+        return images
+
+    def picture(self, env: int, view: View) -> NDArray[np.uint8]:
+        """[H, W, 3] uint8 of one environment through any prepared view, e.g. a larger one for a video."""
+        positions, quats = self._poses
+        return picture(view, self.cell.movers, positions[env], quats[env], self.cell.backend)
+
+    def expert_action(self) -> NDArray[np.float32]:
+        """What the scripted expert would do now, [N, A]; reads the target's true position."""
+        points = self.points()
+        jacobian, _ = self._batch.jac(int(self.model.site_bodyid[self.arm.tcp]), points["tcp"][:, None, :].squeeze(1))
+        home = self.arm.home_qpos[self.arm.qpos]
+        gap = points["target"] - points["tcp"]
+        return reach_action(jacobian[:, :, self.arm.dof], gap, self._command, home, self.task.control.max_delta)
+
+    # ------------------------------------------------------------------ state
+
+    def get_state(self) -> dict[str, NDArray[Any]]:
+        """Everything the next `step` depends on, as named arrays with N rows (and one number, the seed)."""
+        state = {f"physics/{name}": np.array(view) for name, view in self._state.items()}
+        counters = ("command", "elapsed", "held", "episode", "scenario")
+        state |= {name: getattr(self, f"_{name}").copy() for name in counters}
+        state["seed"] = np.array([self.seed_value], np.int64)
+        return state
+
+    def set_state(self, state: dict[str, NDArray[Any]]) -> None:
+        """Continue from what `get_state` returned, in an environment of the same cell and size.
+
+        Raises:
+            InputError: an array is missing or does not fit.
+        """
+        for name, view in self._state.items():
+            key = f"physics/{name}"
+            if key not in state or state[key].shape != view.shape:
+                raise InputError(f"the saved state does not fit this environment: {key}")
+            view[:] = state[key]
+        for name in ("command", "elapsed", "held", "episode", "scenario"):
+            if name not in state or state[name].shape != getattr(self, f"_{name}").shape:
+                raise InputError(f"the saved state does not fit this environment: {name}")
+            setattr(self, f"_{name}", np.array(state[name]))
+        self.seed_value = int(state["seed"][0])
+        self._refresh(np.arange(self.num_envs))
+
+    def close_extras(self, **kwargs: Any) -> None:
+        """Nothing is held outside this object."""
+
+
+def make_vec(
+    scene: Any, task: Any = "reach", num_envs: int = 1, *, seed: int = 0, cameras: Sequence[str] | None = None,
+    size: int = 128, robot: Any = None, split: Split = "train", backend: str = "auto", device: str = "cpu",
+) -> SplatVectorEnv:  # fmt: skip
+    """A vector environment of `task` in `scene`.
+
+    Args:
+        scene: A scene, a scene folder, or a `Workcell` made before (its task and robot are then used).
+        task: A `Task`, the name of a bundled one, or a YAML file.
+        num_envs: Environments stepped together; they share the splats.
+        seed: Of the scenario stream.
+        cameras: Rig cameras to draw; None takes the one that sees the task best, () draws nothing.
+        size: Side of the square pictures, pixels.
+        robot: MJCF or URDF file instead of the scene's own robot.
+        split: "train" or "eval": two streams of scenarios without common members.
+    """
+    from sim2real.workcell import chosen_cameras, open_workcell
+
+    cell = scene if isinstance(scene, Workcell) else open_workcell(
+        scene, task, robot=robot, backend=backend, device=device
+    )  # fmt: skip
+    return SplatVectorEnv(
+        cell, num_envs, seed=derive_seed(seed, 0, "env") % 2**31, cameras=chosen_cameras(cell, cameras), size=size, split=split
+    )

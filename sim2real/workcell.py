@@ -1,0 +1,188 @@
+"""Everything one task in one scene needs, built once and shared: the model, the splats, the cameras."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from recon.core.errors import InputError, UsageError, did_you_mean
+from sim2real.bench import bench_from_gaussians
+from sim2real.draw import (
+    Movers,
+    Splats,
+    View,
+    best_camera,
+    camera_named,
+    make_view,
+    robot_movers,
+    square_camera,
+    static_splats,
+)
+from sim2real.physics import Marker, World, compose
+from sim2real.scenarios import Sampler
+from sim2real.tasks.spec import Task, load_task
+
+if TYPE_CHECKING:
+    from recon.geometry.rig import Rig
+    from recon.scene.scene import Scene
+
+
+@dataclass(frozen=True)
+class Workcell:
+    """A scene made ready to act in. `rig` is in the scene's world; `source` is the scene's folder or None."""
+
+    scene: Scene
+    source: Path | None
+    rig: Rig
+    robot: Path
+    task: Task
+    world: World
+    sampler: Sampler
+    static: Splats
+    movers: Movers
+    backend: str = "auto"
+    _views: dict[tuple[str, int, bool, bool], View] = field(default_factory=dict)
+
+    def view(self, camera: str, size: int, *, cull: bool = True, framed: bool = True) -> View:
+        """A prepared fixed camera: a square window on the workspace (framed), or the whole pinhole picture `size` high."""
+        key = (camera, size, cull, framed)
+        if key not in self._views:
+            original = camera_named(self.rig, camera)
+            if framed:
+                chosen = square_camera(original, self.framing_points(), size)
+            else:
+                ideal = original.pinhole()
+                chosen = ideal.scaled(size / ideal.height)
+            gain = self.scene.colour.get(camera)
+            self._views[key] = make_view(chosen, self.static, gain, cull=cull, backend=self.backend)
+        return self._views[key]
+
+    def framing_points(self) -> NDArray[np.float64]:
+        """What a policy's camera should show: the target region and the tool at rest."""
+        from sim2real.physics import rest
+
+        tool = rest(self.world.model, self.world.arm).site_xpos[self.world.arm.tcp]
+        return np.concatenate([self.sampler.region_points(), tool[None]])
+
+    def default_cameras(self) -> tuple[str, ...]:
+        """The one camera that resolves the target region best."""
+        return (best_camera(self.rig, self.sampler.region_points()),)
+
+
+def open_workcell(
+    scene: Scene | Path | str,
+    task: Task | str = "reach",
+    *,
+    robot: Path | str | None = None,
+    backend: str = "auto",
+    device: str = "cpu",
+) -> Workcell:
+    """Build the physics and the splats of a task in a scene.
+
+    Args:
+        scene: A loaded scene or a scene folder.
+        task: A task, its bundled name, or a YAML file.
+        robot: MJCF or URDF file; by default the robot the scene's rig names.
+        backend: Rasteriser. device: where the splats lie.
+
+    Raises:
+        InputError: the scene has no known scale or up axis, no table, or no robot that can be found.
+        UsageError: unknown or impossible task.
+    """
+    from recon.robot import load_robot
+    from recon.scene.folder import load_scene
+
+    source = Path(scene) if isinstance(scene, (str, Path)) else None
+    loaded = load_scene(source) if source is not None else scene
+    assert not isinstance(loaded, (str, Path))
+    if loaded.up != "z" or not loaded.metric:
+        raise InputError(
+            "this scene cannot be simulated",
+            why="its scale or its up axis is unknown",
+            fix="Build it from a calibration in metres with +z up and the table top at z = 0.",
+        )
+    spec = load_task(task) if isinstance(task, str) else task
+    rig = loaded.rig.transformed(loaded.scene_from_rig)
+    file = find_robot(loaded, source, robot)
+    if rig.robot is None or rig.robot.world_from_base is None:
+        raise InputError(
+            "it is unknown where the robot stands in this scene",
+            why="the rig has no robot.world_from_base",
+            fix="Add the robot entry with world_from_base to rig.json and build the scene again.",
+        )
+    base_from_rig = rig.robot.world_from_base
+    base_body = rig.robot.base_body if robot is None else None
+    static = static_splats(loaded.gaussians, device)
+    bench = bench_from_gaussians(
+        static.means.cpu().numpy().astype(np.float64),
+        static.scales.cpu().numpy().astype(np.float64),
+        static.opacities.cpu().numpy().astype(np.float64),
+        near=(float(base_from_rig[0, 3]), float(base_from_rig[1, 3])),
+    )
+    marker = Marker("target", spec.target.radius, spec.target.color)
+    world = compose(file, base_from_rig, bench, [marker], base_body)
+    movers = robot_movers(load_robot(file, base_body), world, device=device)
+    return Workcell(loaded, source, rig, file, spec, world, Sampler(world, spec), static, movers, backend)
+
+
+def find_robot(scene: Scene, source: Path | None, robot: Path | str | None) -> Path:
+    """The robot's description file: the given one, or the one the scene's rig names.
+
+    Raises:
+        InputError: no robot is named, or its file is not where it should be.
+    """
+    if robot is not None:
+        path = Path(robot)
+        if not path.is_file():
+            raise InputError(f"there is no robot file {path}")
+        return path
+    if scene.rig.robot is None:
+        raise InputError("the scene names no robot", fix="Pass --robot FILE (MJCF or URDF).")
+    places = _places(scene, source)
+    for place in places:
+        if (place / scene.rig.robot.file).is_file():
+            return place / scene.rig.robot.file
+    raise InputError(
+        f"the robot file {scene.rig.robot.file} of this scene was not found",
+        why="looked in " + ", ".join(str(p) for p in places) if places else "the scene is not in a folder",
+        fix="Pass --robot FILE.",
+    )
+
+
+def _places(scene: Scene, source: Path | None) -> list[Path]:
+    places = [source] if source is not None else []
+    for key in ("capture", "rig", "robot_root"):
+        value = scene.provenance.get(key)
+        if isinstance(value, str):
+            path = Path(value)
+            places += [path, path.parent]
+    return places
+
+
+def find_scene(name: str) -> Path:
+    """A scene folder by path or by name: NAME itself, then scenes/NAME.
+
+    Raises:
+        UsageError: neither exists; the scenes that do are named.
+    """
+    for path in (Path(name), Path("scenes") / name):
+        if (path / "scene.json").is_file():
+            return path
+    found = [p.parent.name for p in sorted(Path("scenes").glob("*/scene.json"))]
+    raise UsageError(
+        f"there is no scene {name!r}", why=f"neither ./{name} nor scenes/{name} holds one", fix=did_you_mean(name, found)
+    )
+
+
+def chosen_cameras(cell: Workcell, cameras: Sequence[str] | None) -> tuple[str, ...]:
+    """The named cameras, checked; the default one for None; none for an empty sequence."""
+    if cameras is None:
+        return cell.default_cameras()
+    for name in cameras:
+        camera_named(cell.rig, name)
+    return tuple(cameras)
