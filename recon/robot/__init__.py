@@ -1,9 +1,9 @@
 """Robots: description files, joint logs, forward kinematics, silhouettes, surfaces.
 
-    model = load_robot(path)                      # MJCF or URDF
-    log = read_joint_log(csv)
-    poses = model.link_poses(log.at(t), world_from_base)
-    picture = draw_robot(model, log.at(t), camera, world_from_base=world_from_base)
+model = load_robot(path)                      # MJCF or URDF
+log = read_joint_log(csv)
+poses = model.link_poses(log.at(t), world_from_base)
+picture = draw_robot(model, log.at(t), camera, world_from_base=world_from_base)
 """
 
 from __future__ import annotations

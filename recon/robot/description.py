@@ -145,18 +145,23 @@ def load_robot(path: str | Path, base_body: str | None = None, root: str | Path 
     elif base_body not in links:
         raise InputError(f"robot {path} has no body {base_body!r}", fix=did_you_mean(base_body, links))
     joints = _joints(model, mujoco, names, path)
-    sites = {
-        model.site(s).name: Site(model.site(s).name, names[int(model.site_bodyid[s])], _pose(model.site_pos[s], model.site_quat[s]))
-        for s in range(model.nsite)
-        if int(model.site_bodyid[s]) in names and model.site(s).name
-    }
-    return RobotModel(path, base_body, links, joints, sites, _couplings(model, mujoco, joints), model)
+    return RobotModel(path, base_body, links, joints, _sites(model, names), _couplings(model, mujoco, joints), model)
+
+
+def _sites(model: mujoco.MjModel, names: dict[int, str]) -> dict[str, Site]:
+    sites = {}
+    for s in range(model.nsite):
+        name, body = model.site(s).name, int(model.site_bodyid[s])
+        if name and body in names:
+            sites[name] = Site(name, names[body], _pose(model.site_pos[s], model.site_quat[s]))
+    return sites
 
 
 def _robot_bodies(model: mujoco.MjModel, mujoco: Any, path: Path) -> list[int]:
     """Body indices of the robot: all but the world and what floats freely."""
     roots = model.body_rootid
-    free = {int(roots[model.jnt_bodyid[j]]) for j in range(model.njnt) if model.jnt_type[j] == mujoco.mjtJoint.mjJNT_FREE}
+    floats = model.jnt_type == mujoco.mjtJoint.mjJNT_FREE
+    free = {int(roots[body]) for body in model.jnt_bodyid[floats]}
     bodies = [body for body in range(1, model.nbody) if int(roots[body]) not in free]
     if not bodies:
         raise InputError(f"robot {path} has no links", fix="Give the description of the robot itself.")
@@ -218,8 +223,6 @@ def _couplings(model: mujoco.MjModel, mujoco: Any, joints: dict[str, Joint]) -> 
 
 def _pose(position: Floats, quat: Floats) -> Floats:
     """Homogeneous [4, 4] from a position and a wxyz quaternion."""
-    from recon.geometry.quaternion import quat_to_matrix
-
     pose = np.eye(4)
     pose[:3, :3] = quat_to_matrix(np.array(quat, np.float64))
     pose[:3, 3] = position

@@ -183,7 +183,9 @@ def read_joint_log(path: str | Path, max_gap_s: float = MAX_GAP_S) -> JointLog:
 def _check_header(header: list[str], path: Path) -> None:
     if len(header) < 2 or header[0].lower() not in _TIME_NAMES:
         raise InputError(
-            f"joint log {path} has no header", why=f"the first line is {','.join(header)[:60]!r}", fix="Start it with time_s,<joint>,..."
+            f"joint log {path} has no header",
+            why=f"the first line is {','.join(header)[:60]!r}",
+            fix="Start it with time_s,<joint>,...",
         )
     if len(header) > MAX_COLUMNS or len(set(header)) != len(header) or "" in header:
         raise InputError(f"joint log {path} has a bad header", why="names are empty, repeated or too many")

@@ -122,8 +122,8 @@ def box(half: Floats) -> tuple[Floats, Ints]:
 
 
 def ellipsoid(radii: Floats, segments: int = ROUND_SEGMENTS) -> tuple[Floats, Ints]:
-    """Return a latitude-longitude ellipsoid; an even number of rings, so no vertex but the poles' ring lies at z = 0."""
-    rings = segments // 2 + 1  # odd number of bands: the equator is the middle of a band, so a capsule splits cleanly
+    """Return a latitude-longitude ellipsoid without a ring on the equator, so that a capsule's halves part cleanly."""
+    rings = segments // 2 // 2 * 2 + 1  # bands; odd: the equator is the middle of one
     polar = np.pi * np.arange(1, rings) / rings
     around = 2 * np.pi * np.arange(segments) / segments
     ring = np.stack(

@@ -1,8 +1,8 @@
 """What a camera sees of a robot: mask, link image and depth by a z-buffer, lens distortion included, no OpenGL.
 
-Every pixel's ray is intersected with the triangles whose image may cover it, so the picture is exact for a distorted lens:
-edges are tested in space, never as straight lines in the distorted picture. For a triangle v0 v1 v2 in camera axes and the
-ray r = (x, y, 1) through a pixel centre,
+Every pixel's ray is intersected with the triangles whose image may cover it, so the picture is exact for a distorted
+lens: edges are tested in space, never as straight lines in the distorted picture. For a triangle v0 v1 v2 in camera axes
+and the ray r = (x, y, 1) through a pixel centre,
 
     det = v0 . (v1 x v2)      n = v1 x v2 + v2 x v0 + v0 x v1
     inside  <=>  (v1 x v2) . r,  (v2 x v0) . r  and  (v0 x v1) . r  all have the sign of det
@@ -28,11 +28,13 @@ NEAR_M = 0.02
 MAX_PIECE_PX = 32.0  # larger triangles are cut up, so that their boxes hold few pixels that miss
 MAX_CUTS = 12
 BEND_MARGIN_PX = 1.0  # how far a distorted edge of MAX_PIECE_PX can bulge out of the box of its ends
+_EMPTY = np.iinfo(np.uint64).max
 CHUNK = 1 << 20  # candidate pixels tested at once: bounds the memory
 
 Floats = npt.NDArray[np.float64]
 Floats32 = npt.NDArray[np.float32]
 Ints = npt.NDArray[np.int32]
+Longs = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 
 
@@ -69,7 +71,11 @@ def silhouette(
 
 
 def draw_robot(
-    model: RobotModel, q: Mapping[str, float], camera: Camera, world_from_base: Floats | None = None, near: float = NEAR_M
+    model: RobotModel,
+    q: Mapping[str, float],
+    camera: Camera,
+    world_from_base: Floats | None = None,
+    near: float = NEAR_M,
 ) -> DepthPicture:
     """Draw the robot's visual meshes into a z-buffer.
 
@@ -103,15 +109,16 @@ def rasterize_triangles(triangles: Floats, camera: Camera, near: float = NEAR_M)
         camera: Size, intrinsics and distortion.
         near: Metres.
     """
-    triangles = np.ascontiguousarray(triangles, np.float64)
+    # Corner, axis, triangle: every operation below then runs along contiguous rows.
+    corners = np.ascontiguousarray(np.asarray(triangles, np.float64).transpose(1, 2, 0))
     rays = _pixel_rays(camera.width, camera.height, camera.fx, camera.fy, camera.cx, camera.cy, camera.distortion)
-    buffer = np.full(camera.height * camera.width, np.iinfo(np.uint64).max, np.uint64)
+    buffer = np.full(camera.height * camera.width, _EMPTY, np.uint64)
     if len(triangles):
-        pieces, owner = _cut_up(triangles, camera, rays, near)
-        planes, det = _edge_planes(triangles)
+        pieces, owner = _cut_up(corners, camera, rays, near)
+        planes, det = _edge_planes(corners)
         for pixel, index in _candidates(*_boxes(pieces, owner, camera), camera.width):
             _test(pixel, index, rays, planes, det, near, buffer)
-    hit = buffer != np.iinfo(np.uint64).max
+    hit = buffer != _EMPTY
     nearest = np.where(hit, (buffer & np.uint64(0xFFFFFFFF)).astype(np.int64), -1).astype(np.int32)
     depth = np.where(hit, (buffer >> np.uint64(32)).astype(np.uint32).view(np.float32), np.float32(0))
     shape = (camera.height, camera.width)
@@ -122,110 +129,130 @@ def rasterize_triangles(triangles: Floats, camera: Camera, near: float = NEAR_M)
 def _pixel_rays(
     width: int, height: int, fx: float, fy: float, cx: float, cy: float, distortion: tuple[float, ...]
 ) -> Floats:
-    """[H * W, 2] x and y of the unit-z ray through every pixel centre; NaN where the lens has none."""
+    """[2, H * W] x and y of the unit-z ray through every pixel centre; NaN where the lens has none."""
     k1, k2, p1, p2, k3 = distortion
     camera = Camera("rays", width, height, fx, fy, cx, cy, (k1, k2, p1, p2, k3))
     u, v = np.meshgrid(np.arange(width) + 0.5, np.arange(height) + 0.5)
-    rays = unproject(camera, np.column_stack([u.ravel(), v.ravel()]))[:, :2].copy()
+    rays = unproject(camera, np.column_stack([u.ravel(), v.ravel()]))[:, :2].T.copy()
     rays.flags.writeable = False
     return rays
 
 
-def _edge_planes(triangles: Floats) -> tuple[Floats, Floats]:
-    """Normals of the planes through the eye and each edge [T, 3, 3], signed so that inside is positive; |det| [T]."""
-    v0, v1, v2 = triangles[:, 0], triangles[:, 1], triangles[:, 2]
-    planes = np.stack([np.cross(v1, v2), np.cross(v2, v0), np.cross(v0, v1)], axis=1)
-    det = np.einsum("ti,ti->t", v0, planes[:, 0])
-    return planes * np.where(det < 0, -1.0, 1.0)[:, None, None], np.abs(det)
+def _cross(a: Floats, b: Floats) -> Floats:
+    """Cross products of columns [3, T]; _cross(b, a) is exactly -_cross(a, b), so that shared edges leave no gap."""
+    return np.stack([a[1] * b[2] - a[2] * b[1], a[2] * b[0] - a[0] * b[2], a[0] * b[1] - a[1] * b[0]])
 
 
-def _cut_up(triangles: Floats, camera: Camera, rays: Floats, near: float) -> tuple[Floats, npt.NDArray[np.int64]]:
-    """Cut triangles into small pieces within the view: [P, 3, 3] and the triangle that each piece belongs to.
+def _edge_planes(corners: Floats) -> tuple[Floats, Floats]:
+    """Normals of the planes through the eye and each edge [3, 3, T], signed so that inside is positive; |det| [T]."""
+    v0, v1, v2 = corners
+    planes = np.stack([_cross(v1, v2), _cross(v2, v0), _cross(v0, v1)])
+    det = v0[0] * planes[0, 0] + v0[1] * planes[0, 1] + v0[2] * planes[0, 2]
+    return planes * np.where(det < 0, -1.0, 1.0), np.abs(det)
+
+
+def _largest(corners: Floats) -> Floats:
+    return np.maximum(np.maximum(corners[0], corners[1]), corners[2])
+
+
+def _smallest(corners: Floats) -> Floats:
+    return np.minimum(np.minimum(corners[0], corners[1]), corners[2])
+
+
+def _cut_up(corners: Floats, camera: Camera, rays: Floats, near: float) -> tuple[Floats, Longs]:
+    """Cut triangles into small pieces within the view: [3, 3, P] and the triangle that each piece belongs to.
 
     Pieces only say where a triangle may be seen. Those across the near plane are cut like the large ones.
     """
-    low = np.nanmin(rays, axis=0) - 1 / camera.fx
-    high = np.nanmax(rays, axis=0) + 1 / camera.fx
-    pieces, owner = triangles, np.arange(len(triangles))
-    done, done_owner = [np.empty((0, 3, 3))], [np.empty(0, np.int64)]
+    low = np.nanmin(rays, axis=1) - 1 / camera.fx
+    high = np.nanmax(rays, axis=1) + 1 / camera.fx
+    pieces, owner = corners, np.arange(corners.shape[2])
+    done, done_owner = [np.empty((3, 3, 0))], [np.empty(0, np.int64)]
     for cut in range(MAX_CUTS + 1):
-        x, y, z = pieces[..., 0], pieces[..., 1], pieces[..., 2]
-        seen = np.isfinite(pieces).all(axis=(1, 2)) & (z > near).any(axis=1)
+        x, y, z = pieces[:, 0], pieces[:, 1], pieces[:, 2]
+        seen = _largest(z) > near  # False for NaN
         for c, axis in ((x, 0), (y, 1)):
-            seen &= (c > low[axis] * z).any(axis=1) & (c < high[axis] * z).any(axis=1)
-        pieces, owner = pieces[seen], owner[seen]
-        ahead = (pieces[..., 2] > near * 0.5).all(axis=1)
-        ideal = pieces[..., :2] / np.where(pieces[..., 2:] > near * 0.5, pieces[..., 2:], 1)
-        size = np.ptp(ideal, axis=1).max(axis=1) * max(camera.fx, camera.fy)
-        ready = ahead & ((size <= MAX_PIECE_PX) | (cut == MAX_CUTS))
-        done.append(pieces[ready])
+            seen &= (_smallest(c - high[axis] * z) < 0) & (_largest(c - low[axis] * z) > 0)
+        pieces, owner = pieces[:, :, seen], owner[seen]
+        z = pieces[:, 2]
+        ready = _smallest(z) > near / 2
+        size = _image_size(pieces, near) * max(camera.fx, camera.fy)
+        ready &= (size <= MAX_PIECE_PX) | (cut == MAX_CUTS)
+        done.append(pieces[:, :, ready])
         done_owner.append(owner[ready])
-        pieces, owner = pieces[~ready], owner[~ready]
-        if not len(pieces):
+        pieces, owner = pieces[:, :, ~ready], owner[~ready]
+        if not len(owner):
             break
         pieces, owner = _quarters(pieces), np.tile(owner, 4)
-    return np.concatenate(done), np.concatenate(done_owner)
+    return np.concatenate(done, axis=2), np.concatenate(done_owner)
 
 
-def _quarters(triangles: Floats) -> Floats:
-    """Cut every triangle at the middles of its edges: [4 T, 3, 3]."""
-    a, b, c = triangles[:, 0], triangles[:, 1], triangles[:, 2]
+def _image_size(pieces: Floats, near: float) -> Floats:
+    """[P] larger side of each piece's box in the image at unit distance; corners at the eye count as at near / 2."""
+    z = np.maximum(pieces[:, 2], near / 2)
+    x, y = pieces[:, 0] / z, pieces[:, 1] / z
+    return np.maximum(_largest(x) - _smallest(x), _largest(y) - _smallest(y))
+
+
+def _quarters(pieces: Floats) -> Floats:
+    """Cut every triangle at the middles of its edges: [3, 3, 4 P]."""
+    a, b, c = pieces
     ab, bc, ca = (a + b) / 2, (b + c) / 2, (c + a) / 2
     parts = [(a, ab, ca), (ab, b, bc), (ca, bc, c), (ab, bc, ca)]
-    return np.concatenate([np.stack(part, axis=1) for part in parts])
+    return np.concatenate([np.stack(part) for part in parts], axis=2)
 
 
-Boxes = tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.int64]]
+Boxes = tuple[Longs, Longs, Longs, Longs, Longs]
 
 
-def _boxes(pieces: Floats, owner: npt.NDArray[np.int64], camera: Camera) -> Boxes:
-    """Pixel boxes of the pieces: first pixel (column, row) [P, 2], size [P, 2], owner [P]; empty ones dropped."""
-    flat = (pieces[..., :2] / pieces[..., 2:]).reshape(-1, 2)
-    uv = (distort(camera, flat) * [camera.fx, camera.fy] + [camera.cx, camera.cy]).reshape(-1, 3, 2)
-    margin = BEND_MARGIN_PX if camera.distorted else 1e-6
-    limit = [camera.width, camera.height]
-    valid = np.isfinite(uv).all(axis=(1, 2))  # a lens shows nothing beyond its radius
-    uv, owner = uv[valid], owner[valid]
-    first = np.clip(np.ceil(uv.min(axis=1) - 0.5 - margin), 0, limit).astype(np.int64)
-    last = np.clip(np.floor(uv.max(axis=1) - 0.5 + margin) + 1, 0, limit).astype(np.int64)
-    size = last - first
-    full = (size > 0).all(axis=1)
-    return first[full], size[full], owner[full]
+def _boxes(pieces: Floats, owner: Longs, camera: Camera) -> Boxes:
+    """Pixel boxes of the pieces: first column, first row, width, height, owner, each [P]; empty ones dropped."""
+    flat = (pieces[:, :2] / pieces[:, 2:]).transpose(0, 2, 1).reshape(-1, 2)
+    u, v = (distort(camera, flat) * [camera.fx, camera.fy] + [camera.cx, camera.cy]).T.reshape(2, 3, -1)
+    low, high = np.stack([_smallest(u), _smallest(v)]), np.stack([_largest(u), _largest(v)])  # [2, P]
+    margin = 1e-6
+    if camera.distorted:  # a curve's bulge grows with the square of its length
+        margin = margin + BEND_MARGIN_PX * ((high - low).max(axis=0) / MAX_PIECE_PX) ** 2
+    limit = np.array([[camera.width], [camera.height]])
+    valid = np.isfinite(low + high).all(axis=0)  # a lens shows nothing beyond its radius
+    low, high = np.where(valid, low - margin, 0), np.where(valid, high + margin, 0)
+    first = np.clip(np.ceil(low - 0.5), 0, limit).astype(np.int64)
+    size = np.clip(np.floor(high - 0.5) + 1, 0, limit).astype(np.int64) - first
+    full = valid & (size[0] > 0) & (size[1] > 0)
+    return first[0, full], first[1, full], size[0, full], size[1, full], owner[full]
 
 
 def _candidates(
-    first: npt.NDArray[np.int64], size: npt.NDArray[np.int64], owner: npt.NDArray[np.int64], width: int
-) -> Iterator[tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]]:
-    """Yield (pixel, triangle) pairs of all boxes, about CHUNK at a time."""
-    counts = size[:, 0] * size[:, 1]
-    ends = np.cumsum(counts)
+    left: Longs, top: Longs, wide: Longs, high: Longs, owner: Longs, width: int
+) -> Iterator[tuple[Longs, Longs]]:
+    """Yield (pixel, triangle) pairs of all boxes, about CHUNK at a time.
+
+    Boxes become rows, rows become pixels: two `repeat`s and no division.
+    """
+    row_box = np.repeat(np.arange(len(owner)), high)
+    row = np.arange(len(row_box)) - np.repeat(np.cumsum(high) - high, high)  # within the box
+    row_start = (top[row_box] + row) * width + left[row_box]
+    row_count, row_owner = wide[row_box], owner[row_box]
+    ends = np.cumsum(row_count)
     start = 0
-    while start < len(counts):
-        done = ends[start - 1] if start else 0
+    while start < len(row_count):
+        done = int(ends[start - 1]) if start else 0
         stop = max(start + 1, int(np.searchsorted(ends, done + CHUNK, side="right")))
-        n = counts[start:stop]
-        which = np.repeat(np.arange(start, stop), n)
-        local = np.arange(int(n.sum())) - np.repeat(ends[start:stop] - n - done, n)
-        row, column = np.divmod(local, size[which, 0])
-        yield (first[which, 1] + row) * width + first[which, 0] + column, owner[which]
+        n = row_count[start:stop]
+        shift = row_start[start:stop] - (ends[start:stop] - n - done)
+        yield np.arange(int(n.sum())) + np.repeat(shift, n), np.repeat(row_owner[start:stop], n)
         start = stop
 
 
 def _test(
-    pixel: npt.NDArray[np.int64],
-    index: npt.NDArray[np.int64],
-    rays: Floats,
-    planes: Floats,
-    det: Floats,
-    near: float,
-    buffer: npt.NDArray[np.uint64],
+    pixel: Longs, index: Longs, rays: Floats, planes: Floats, det: Floats, near: float, buffer: npt.NDArray[np.uint64]
 ) -> None:
     """Intersect rays with triangles and keep the nearest in `buffer`: depth bits above, triangle index below."""
-    x, y = rays[pixel, 0], rays[pixel, 1]
+    x, y = rays[0][pixel], rays[1][pixel]
     total = np.zeros(len(pixel))
     inside = np.ones(len(pixel), bool)
-    for edge in range(3):
-        side = planes[index, edge, 0] * x + planes[index, edge, 1] * y + planes[index, edge, 2]
+    for edge in planes:
+        side = edge[0][index] * x + edge[1][index] * y + edge[2][index]
         inside &= side >= 0
         total += side
     inside &= total > 0

@@ -82,7 +82,7 @@ def compile_spec(spec: mujoco.MjSpec, path: Path) -> mujoco.MjModel:
 
 def _refused(path: Path, error: ValueError) -> InputError:
     reason = " ".join(str(error).split())
-    return InputError(f"robot {path} cannot be read", why=reason, fix="Correct the description; MuJoCo's compiler reads it.")
+    return InputError(f"robot {path} cannot be read", why=reason, fix="Correct the description.")
 
 
 def _read_xml(path: Path) -> ET.Element:

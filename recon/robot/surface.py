@@ -22,11 +22,11 @@ from recon.robot.silhouettes import rasterize_triangles
 if TYPE_CHECKING:
     from recon.robot.description import Link, RobotModel
 
-CANDIDATES = 6  # random points drawn per point wanted
+CANDIDATES = 8  # random points drawn per point wanted
 TANGENT_SIGMA = 0.62  # of the mean spacing: neighbours overlap enough to be opaque
 NORMAL_SIGMA = 0.08  # of the mean spacing
 OPACITY = 0.98
-_VIEW_PX = 160  # side of the pictures that tell which points can be seen from outside
+_VIEW_PX = 112  # side of the pictures that tell which points can be seen from outside
 
 Floats = npt.NDArray[np.float64]
 Floats32 = npt.NDArray[np.float32]
@@ -51,8 +51,14 @@ class SurfaceSamples:
 
 @dataclass(frozen=True, eq=False)
 class SurfaceGaussians:
-    """Gaussians of one link, in its frame: `means` [N, 3], `log_scales` [N, 3], `quats` [N, 4] wxyz (their third axis is
-    the surface normal), `logit_opacities` [N], `colours` [N, 3] sRGB-encoded; all float32."""
+    """Gaussians of one link, in its frame, float32.
+
+    Attributes:
+        means, log_scales: [N, 3] metres, log metres.
+        quats: [N, 4] wxyz; the third axis is the surface normal.
+        logit_opacities: [N].
+        colours: [N, 3] sRGB-encoded.
+    """
 
     means: Floats32
     log_scales: Floats32
@@ -76,9 +82,11 @@ def sample_surface(model: RobotModel, n: int, seed: int = 0, outside_only: bool 
     Raises:
         UsageError: `n` is too small to give each link a point, or no link has a mesh.
     """
-    clouds = {name: _candidates(link, n, seed, outside_only) for name, link in model.links.items() if len(link.triangles)}
-    if not clouds or n < len(clouds):
-        raise UsageError(f"{n} surface points for {len(clouds)} links with meshes", fix="Ask for at least one per link.")
+    links = [link for link in model.links.values() if len(link.triangles)]
+    if not links or n < len(links):
+        raise UsageError(f"{n} surface points for {len(links)} links with meshes", fix="Ask for at least one per link.")
+    drawn = _shares(np.array([_double_normals(link)[1].sum() for link in links]), CANDIDATES * n)
+    clouds = {link.name: _candidates(link, int(k), seed, outside_only) for link, k in zip(links, drawn, strict=True)}
     areas = np.array([cloud.area for cloud in clouds.values()])
     counts = _shares(areas, n)
     return {name: _spread(cloud, int(k)) for (name, cloud), k in zip(clouds.items(), counts, strict=True)}
@@ -110,12 +118,17 @@ class _Cloud:
     area: float
 
 
-def _candidates(link: Link, n: int, seed: int, outside_only: bool) -> _Cloud:
-    rng = numpy_generator(seed, 0, f"robot surface {link.name}")
+def _double_normals(link: Link) -> tuple[Floats, Floats]:
+    """Cross products of the edges [F, 3], and their lengths [F]: twice the areas."""
     triangles = link.triangles
     normals = np.cross(triangles[:, 1] - triangles[:, 0], triangles[:, 2] - triangles[:, 0])
-    doubled = np.linalg.norm(normals, axis=1)
-    total = CANDIDATES * n
+    return normals, np.linalg.norm(normals, axis=1)
+
+
+def _candidates(link: Link, total: int, seed: int, outside_only: bool) -> _Cloud:
+    rng = numpy_generator(seed, 0, f"robot surface {link.name}")
+    triangles = link.triangles
+    normals, doubled = _double_normals(link)
     faces = rng.choice(len(triangles), size=total, p=doubled / doubled.sum())
     # Uniform on a triangle: with u, v in [0, 1), fold the half of the unit square beyond u + v = 1 back.
     uv = rng.random((total, 2))
@@ -130,15 +143,15 @@ def _candidates(link: Link, n: int, seed: int, outside_only: bool) -> _Cloud:
 
 
 def _seen_from_outside(points: Floats, triangles: Floats) -> npt.NDArray[np.bool_]:
-    """[N] bool: points that at least one of 26 cameras around the link sees."""
+    """[N] bool: points that at least one of 14 cameras around the link sees."""
     centre = (triangles.min(axis=(0, 1)) + triangles.max(axis=(0, 1))) / 2
     radius = float(np.linalg.norm(triangles - centre, axis=2).max())
     focal = _VIEW_PX / 2 * 2.8  # at 3 radii the sphere fills the picture
     tolerance = 4 * radius * 3 / focal / 2  # two pixels' worth: grazing surfaces change that much within one
     seen = np.zeros(len(points), bool)
-    directions = [np.array(d, np.float64) for d in np.ndindex(3, 3, 3) if d != (1, 1, 1)]
-    for direction in directions:
-        away = (direction - 1) / np.linalg.norm(direction - 1)
+    offsets = np.indices((3, 3, 3)).reshape(3, -1).T - 1.0
+    for offset in offsets[np.abs(offsets).sum(axis=1) % 2 == 1]:  # the faces and the corners of a cube
+        away = offset / np.linalg.norm(offset)
         up = np.array([0.0, 0.0, 1.0]) if abs(away[2]) < 0.9 else np.array([0.0, 1.0, 0.0])
         pose = look_at(centre + 3 * radius * away, centre, up)
         camera = Camera("probe", _VIEW_PX, _VIEW_PX, focal, focal, _VIEW_PX / 2, _VIEW_PX / 2, cam_from_world=pose)
@@ -160,7 +173,7 @@ def _shares(areas: Floats, n: int) -> npt.NDArray[np.int64]:
 
 
 def _spread(cloud: _Cloud, count: int) -> SurfaceSamples:
-    """Choose `count` candidates that keep their distance: accept greedily at a radius, shrink it until there are enough."""
+    """Choose `count` candidates that keep their distance: greedily, at smaller radii until there are enough."""
     spacing = float(np.sqrt(cloud.area / count))
     tree = cKDTree(cloud.points)
     chosen: list[int] = []
