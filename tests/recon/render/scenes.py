@@ -74,7 +74,7 @@ def random_scene(
     pixels: float = 3.0,
     config: RasterConfig | None = None,
 ) -> RenderScene:
-    """`count` Gaussians of about `pixels` pixels in front of `views` slightly different cameras, cx and cy off-centre."""
+    """`count` Gaussians of about `pixels` pixels before `views` slightly different cameras, cx and cy off-centre."""
     generator = torch.Generator().manual_seed(seed)
 
     def uniform(low: float, high: float, *shape: int) -> Tensor:

@@ -39,8 +39,8 @@ def one_gaussian(opacity: float = 0.8, **changes: object) -> RenderScene:
 def closed_form_alpha(opacity: float, column: int, row: int) -> float:
     """alpha at a pixel of `one_gaussian`, by hand.
 
-    Mean at u = 100 * 0.2 / 2 + 30 = 40, v = 100 * -0.1 / 2 + 25 = 20. J = [[50, 0, -5], [0, 50, 2.5]], Sigma = 0.01 I, so
-    the covariance is 0.01 J J^T + 0.3 I = [[25.25, -0.125], [-0.125, 25.0625]] + 0.3 I.
+    Mean at u = 100 * 0.2 / 2 + 30 = 40, v = 100 * -0.1 / 2 + 25 = 20. J = [[50, 0, -5], [0, 50, 2.5]], Sigma = 0.01 I,
+    so the covariance is 0.01 J J^T + 0.3 I = [[25.25, -0.125], [-0.125, 25.0625]] + 0.3 I.
     """
     a, b, c = 25.55, -0.125, 25.3625
     det = a * c - b * b
@@ -75,7 +75,7 @@ def test_alpha_is_capped() -> None:
 
 
 def test_blending_order_and_early_stop() -> None:
-    """Three flat Gaussians of alpha 0.99: T = 0.01, then 0.0001, which is kept; the third would pass below and is not."""
+    """Three flat Gaussians of alpha 0.99: T = 0.01, then 0.0001, which is kept; the third is not, it passes below."""
     wide = one_gaussian(opacities=torch.ones(3, dtype=F64), scales=torch.full((3, 3), 50.0, dtype=F64))
     colors = torch.tensor([[0.0, 0.0, 1.0], [1.0, 0.0, 0.0], [0.0, 1.0, 0.0]], dtype=F64)
     means = torch.tensor([[0, 0, 400.0], [0, 0, 200.0], [0, 0, 300.0]], dtype=F64)  # drawn in the order 1, 2, 0
