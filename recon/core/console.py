@@ -99,7 +99,7 @@ class Console:
             rate.update(event.step, now)
             line = progress_line(event, rate)
             if self._live is not None:
-                self._live.update(line)
+                self._guarded(self._live.update, line)
             elif now - self._last_line >= _PLAIN_INTERVAL or (event.total and event.step >= event.total):
                 self._last_line = now
                 self._write(line)
@@ -111,16 +111,18 @@ class Console:
             self._write(f"{event.name}: {event.path}")
 
     def _write(self, text: str) -> None:
-        if self.broken is not None:
-            return
-        try:
-            if self._live is not None:
-                self._live.print(text)
-            else:
-                self.stream.write(text + "\n")
-                self.stream.flush()
-        except OSError as error:  # closed pipe, full disk: a log is not worth the work
-            self.broken = error
+        self._guarded(self._live.print if self._live is not None else self._print, text)
+
+    def _print(self, text: str) -> None:
+        self.stream.write(text + "\n")
+        self.stream.flush()
+
+    def _guarded(self, output: Callable[[str], None], text: str) -> None:
+        if self.broken is None:
+            try:
+                output(text)
+            except OSError as error:  # closed pipe, full disk: a log is not worth the work
+                self.broken = error
 
 
 class StageRate:
@@ -212,7 +214,7 @@ class _LiveLine:
         line = Text(text, no_wrap=True, overflow="ellipsis", style="cyan")
         if self._live is None:
             self._live = Live(line, console=self._console, refresh_per_second=8, transient=True)
-            self._live.start()
+            self._live.start(refresh=True)
         else:
             self._live.update(line)
 

@@ -6,14 +6,16 @@ Everything here is imported from `recon.core.files`.
 from __future__ import annotations
 
 import errno
+import fcntl
 import hashlib
 import json
 import math
 import os
+import secrets
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import Any, BinaryIO
 
 from recon.core.errors import InputError, StorageError
 
@@ -24,15 +26,14 @@ _FORBIDDEN = {errno.EROFS, errno.EACCES, errno.EPERM}
 
 def storage_error(error: OSError, path: Path) -> StorageError:
     """Return the StorageError that explains why `path` could not be written."""
-    where = Path(error.filename) if isinstance(error.filename, str) else path
     why = error.strerror or str(error)
     if error.errno in _FULL:
         fix = "Free some space there or choose another output folder; what was complete before is untouched."
-        return StorageError(f"cannot write {where}", why=f"no room left ({why})", fix=fix)
+        return StorageError(f"cannot write {path}", why=f"no room left ({why})", fix=fix)
     if error.errno in _FORBIDDEN:
         fix = "Choose an output folder that you may write to."
-        return StorageError(f"cannot write {where}", why=f"read-only or not permitted ({why})", fix=fix)
-    return StorageError(f"cannot write {where}", why=why)
+        return StorageError(f"cannot write {path}", why=f"read-only or not permitted ({why})", fix=fix)
+    return StorageError(f"cannot write {path}", why=why)
 
 
 @contextmanager
@@ -84,22 +85,66 @@ def inside(root: Path, relative: str | Path) -> Path:
     return target
 
 
+@contextmanager
+def abandoned(path: Path) -> Iterator[bool]:
+    """Tell whether nobody is writing `path`: its writer would hold a lock, and locks die with their process."""
+    try:
+        lock = os.open(path, os.O_RDONLY)
+    except FileNotFoundError:
+        yield False  # somebody else removed it
+        return
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        free = True
+    except BlockingIOError:
+        free = False
+    try:
+        yield free
+    finally:
+        os.close(lock)
+
+
+def siblings(path: Path, suffix: str) -> list[Path]:
+    """Return the working files or folders `.<name><suffix>` beside `path`; `suffix` may hold stars."""
+    name = "".join(f"[{c}]" if c in "*?[" else c for c in path.name)
+    return list(path.parent.glob(f".{name}{suffix}"))
+
+
 def write_bytes(path: Path, data: bytes) -> None:
-    """Replace `path` by `data` atomically: temporary file, fsync, rename, fsync of the folder."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0)
+    """Replace `path` by `data` atomically: temporary file, fsync, rename, fsync of the folder.
+
+    Temporary files left by processes that died are removed.
+
+    Raises:
+        StorageError: The file cannot be written; what was there is untouched.
+    """
     with writing(path):
-        temporary.unlink(missing_ok=True)
+        for leftover in siblings(path, ".*.tmp"):
+            with abandoned(leftover) if not leftover.is_symlink() else nullcontext(True) as free:
+                if free:
+                    leftover.unlink(missing_ok=True)
+        temporary, file = _make_temporary(path)
         try:
-            with os.fdopen(os.open(temporary, flags, 0o666), "wb") as file:
+            with file:
                 file.write(data)
                 file.flush()
                 os.fsync(file.fileno())
-            os.replace(temporary, path)
+                os.replace(temporary, path)
         except BaseException:
             temporary.unlink(missing_ok=True)
             raise
         fsync_path(path.parent)
+
+
+def _make_temporary(path: Path) -> tuple[Path, BinaryIO]:
+    """Make a new locked file beside `path`, never through a link."""
+    while True:
+        temporary = path.with_name(f".{path.name}.{secrets.token_hex(6)}.tmp")
+        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o666)
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        if os.fstat(descriptor).st_nlink:  # nobody took it for abandoned between open and lock
+            return temporary, os.fdopen(descriptor, "wb")
+        os.close(descriptor)
 
 
 def write_json(path: Path, obj: Any) -> None:

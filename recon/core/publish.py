@@ -22,7 +22,17 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from recon.core.disk import fsync_path, inside, read_json, sha256_file, storage_error, write_json, writing
+from recon.core.disk import (
+    abandoned,
+    fsync_path,
+    inside,
+    read_json,
+    sha256_file,
+    siblings,
+    storage_error,
+    write_json,
+    writing,
+)
 from recon.core.errors import CorruptError, InputError, UnavailableError, UsageError
 
 MANIFEST = "manifest.json"
@@ -168,26 +178,12 @@ def _make_stage(final: Path) -> tuple[Path, int]:
 def remove_abandoned(final: Path) -> list[Path]:
     """Remove staging and replaced folders of `final` whose process is gone; return them."""
     removed = []
-    for pattern in (f".{final.name}.stage-*", f".{final.name}.old-*"):
-        for folder in final.parent.glob(_escape(pattern)):
-            try:
-                lock = os.open(folder, os.O_RDONLY)
-            except FileNotFoundError:
-                continue  # another process was faster
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    for folder in siblings(final, ".stage-*") + siblings(final, ".old-*"):
+        with abandoned(folder) as free:
+            if free:
                 shutil.rmtree(folder)
                 removed.append(folder)
-            except BlockingIOError:
-                continue  # its owner is still writing
-            finally:
-                os.close(lock)
     return removed
-
-
-def _escape(pattern: str) -> str:
-    """Escape glob characters of a folder name but keep the final star."""
-    return "".join(f"[{c}]" if c in "*?[" else c for c in pattern[:-1]) + "*"
 
 
 def _move_into_place(stage: Path, final: Path) -> None:
@@ -224,7 +220,7 @@ def restore_interrupted(final: Path) -> None:
     """Put back the previous folder if a process died between the two renames of a replacement."""
     if final.exists() or not final.parent.is_dir():
         return
-    old = sorted(final.parent.glob(_escape(f".{final.name}.old-*")), key=lambda path: path.stat().st_mtime)
+    old = sorted(siblings(final, ".old-*"), key=lambda path: path.stat().st_mtime)
     if old:
         with writing(final):
             os.rename(old[-1], final)
