@@ -108,10 +108,11 @@ class Camera:
     def max_radius(self) -> float:
         """Largest r = |(x, y)| the distortion polynomial is one-to-one up to; infinity for most lenses."""
         k1, k2, _, _, k3 = self.distortion
-        # d/dr [r (1 + k1 r^2 + k2 r^4 + k3 r^6)] = 1 + 3 k1 s + 5 k2 s^2 + 7 k3 s^3 with s = r^2
-        roots = np.roots([7 * k3, 5 * k2, 3 * k1, 1.0])
-        turning = [float(r.real) for r in roots if abs(r.imag) < 1e-12 * max(1.0, abs(r)) and r.real > 0]
-        return float(np.sqrt(min(turning))) if turning else float("inf")
+        # d/dr [r (1 + k1 r^2 + k2 r^4 + k3 r^6)] = 1 + 3 k1 r^2 + 5 k2 r^4 + 7 k3 r^6; with w = 1 / r^2 its zeros are
+        # those of w^3 + 3 k1 w^2 + 5 k2 w + 7 k3, which has a leading 1 whatever the lens: the largest w is the first.
+        roots = np.roots([1.0, 3 * k1, 5 * k2, 7 * k3])
+        turning = [float(w.real) for w in roots if abs(w.imag) < 1e-9 * abs(w) and w.real > 1e-12]
+        return max(turning) ** -0.5 if turning else float("inf")
 
     def with_pose(self, cam_from_world: np.ndarray) -> Camera:
         """The same camera at another pose."""

@@ -42,4 +42,4 @@ def pixels_from_integer_centres(uv: np.ndarray) -> np.ndarray:
 
 def integer_centres_from_pixels(uv: np.ndarray) -> np.ndarray:
     """Pixel positions [..., 2] with centres at whole numbers (OpenCV, cv2.remap) of ones in our grid."""
-    return np.asarray(uv) - np.asarray(INTEGER_CENTRES, dtype=np.asarray(uv).dtype)
+    return np.asarray(uv) - INTEGER_CENTRES
