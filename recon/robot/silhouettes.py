@@ -1,8 +1,8 @@
 """What a camera sees of a robot: mask, link image and depth by a z-buffer, lens distortion included, no OpenGL.
 
 Every pixel's ray is intersected with the triangles whose image may cover it, so the picture is exact for a distorted
-lens: edges are tested in space, never as straight lines in the distorted picture. For a triangle v0 v1 v2 in camera axes
-and the ray r = (x, y, 1) through a pixel centre,
+lens: edges are tested in space, never as straight lines in the distorted picture. For a triangle v0 v1 v2 in camera
+axes and the ray r = (x, y, 1) through a pixel centre,
 
     det = v0 . (v1 x v2)      n = v1 x v2 + v2 x v0 + v0 x v1
     inside  <=>  (v1 x v2) . r,  (v2 x v0) . r  and  (v0 x v1) . r  all have the sign of det
