@@ -80,6 +80,7 @@ class RasterInputs:
 
     @property
     def needs_grad(self) -> bool:
+        """Whether a backward pass may follow."""
         return torch.is_grad_enabled() and any(tensor.requires_grad for tensor in (*self.differentiable, self.Ks))
 
 

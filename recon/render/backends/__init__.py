@@ -70,10 +70,7 @@ def describe_backends() -> dict[str, str | None]:
 @lru_cache(maxsize=1)
 def native_unavailable() -> str | None:
     """None when the native code can be loaded and run here, else the reason with its fix. Logged once."""
-    try:
-        from recon.render.backends import cpu
-    except ImportError as error:
-        return f"{error}. Build the native code"
+    from recon.render.backends import cpu
 
     reason = cpu.unavailable_reason()
     if reason is not None:

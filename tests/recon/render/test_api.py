@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from recon.core.errors import CalibrationError, ReconError, UnavailableError, UsageError
-from recon.render import RasterConfig, backends
+from recon.render import RasterConfig, SparseAdam, backends, l1_ssim, psnr
 from recon.render.backends import describe_backends, select, select_name
 from tests.recon.render.scenes import RenderScene, random_scene
 
@@ -133,3 +133,25 @@ def test_build_without_native_code_falls_back_and_says_why(monkeypatch: pytest.M
         select("cpu", CPU)
     assert caught.value.exit_code == 5
     assert describe_backends() == {"cpu": reason, "reference": None}
+
+
+@pytest.mark.parametrize("backend", ["cpu", "reference"])
+def test_a_small_fit_converges(backend: str) -> None:
+    """Rasteriser, loss and optimiser together: from a disturbed copy back to the pictures of the original."""
+    truth = random_scene(31, count=25, views=2, width=40, height=32, pixels=4.0).to(torch.float32)
+    target = truth.render(backend).color
+    generator = torch.Generator().manual_seed(1)
+    noise = 0.1 * torch.randn(truth.means.shape, generator=generator)
+    start = replace(truth, means=truth.means + noise, colors=torch.full_like(truth.colors, 0.5))
+    fitted = start.to(torch.float32, grad=True)
+    params = {"means": fitted.means, "quats": fitted.quats, "scales": fitted.scales, "colors": fitted.colors}
+    optimizer = SparseAdam(params, {"means": 6e-3, "quats": 1e-2, "scales": 1e-3, "colors": 3e-2}, backend=backend)
+    before = psnr(start.render(backend).color[0], target[0])
+    for _ in range(60):
+        out = fitted.render(backend)
+        loss = sum(l1_ssim(out.color[view], target[view], backend=backend) for view in range(2))
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step(out.aux.visible.any(0))
+    after = psnr(fitted.render(backend).color[0].detach(), target[0])
+    assert after > before + 8.0, (before, after)
