@@ -93,7 +93,7 @@ class FrameStore:
             raise IndexError(f"camera {camera}: frame {index}, window {(y0, y1, x0, x1)} of {height}x{width}")
         rows = np.empty((y1 - y0, width, channels), dtype=np.uint8)
         start = (index * height + y0) * width * channels
-        view = memoryview(rows).cast("B")
+        view = rows.data.cast("B")
         done = 0
         while done < len(view):
             got = os.preadv(descriptor, [view[done:]], start + done)
