@@ -95,39 +95,58 @@ def open_workcell(
         UsageError: unknown or impossible task.
     """
     from recon.robot import load_robot
+
+    spec = load_task(task) if isinstance(task, str) else task
+    loaded, source = _loaded(scene)
+    marker = Marker("target", spec.target.radius, spec.target.color)
+    world, rig, file, static = _world(loaded, source, robot, [marker], device)
+    base_body = rig.robot.base_body if rig.robot is not None and robot is None else None
+    movers = robot_movers(load_robot(file, base_body), world, device=device)
+    return Workcell(loaded, source, rig, file, spec, world, Sampler(world, spec), static, movers, backend)
+
+
+def open_world(scene: Scene | Path | str, *, robot: Path | str | None = None) -> tuple[World, Rig]:
+    """The model of robot and bench alone, without any task, and the rig in the scene's world. Raises like open_workcell."""
+    loaded, source = _loaded(scene)
+    world, rig, _, _ = _world(loaded, source, robot, [], "cpu")
+    return world, rig
+
+
+def _loaded(scene: Scene | Path | str) -> tuple[Scene, Path | None]:
     from recon.scene.folder import load_scene
 
-    source = Path(scene) if isinstance(scene, (str, Path)) else None
-    loaded = load_scene(source) if source is not None else scene
-    assert not isinstance(loaded, (str, Path))
-    if loaded.up != "z" or not loaded.metric:
+    if isinstance(scene, (str, Path)):
+        return load_scene(Path(scene)), Path(scene)
+    return scene, None
+
+
+def _world(
+    scene: Scene, source: Path | None, robot: Path | str | None, markers: Sequence[Marker], device: str
+) -> tuple[World, Rig, Path, Splats]:
+    if scene.up != "z" or not scene.metric:
         raise InputError(
             "this scene cannot be simulated",
             why="its scale or its up axis is unknown",
             fix="Build it from a calibration in metres with +z up and the table top at z = 0.",
         )
-    spec = load_task(task) if isinstance(task, str) else task
-    rig = loaded.rig.transformed(loaded.scene_from_rig)
-    file = find_robot(loaded, source, robot)
+    rig = scene.rig.transformed(scene.scene_from_rig)
+    file = find_robot(scene, source, robot)
     if rig.robot is None or rig.robot.world_from_base is None:
         raise InputError(
             "it is unknown where the robot stands in this scene",
             why="the rig has no robot.world_from_base",
             fix="Add the robot entry with world_from_base to rig.json and build the scene again.",
         )
-    base_from_rig = rig.robot.world_from_base
-    base_body = rig.robot.base_body if robot is None else None
-    static = static_splats(loaded.gaussians, device)
+    base = rig.robot.world_from_base
+    static = static_splats(scene.gaussians, device)
     bench = bench_from_gaussians(
         static.means.cpu().numpy().astype(np.float64),
         static.scales.cpu().numpy().astype(np.float64),
         static.opacities.cpu().numpy().astype(np.float64),
-        near=(float(base_from_rig[0, 3]), float(base_from_rig[1, 3])),
+        near=(float(base[0, 3]), float(base[1, 3])),
     )
-    marker = Marker("target", spec.target.radius, spec.target.color)
-    world = compose(file, base_from_rig, bench, [marker], base_body)
-    movers = robot_movers(load_robot(file, base_body), world, device=device)
-    return Workcell(loaded, source, rig, file, spec, world, Sampler(world, spec), static, movers, backend)
+    world = compose(file, base, bench, markers, rig.robot.base_body if robot is None else None)
+    return world, rig, file, static
 
 
 def find_robot(scene: Scene, source: Path | None, robot: Path | str | None) -> Path:

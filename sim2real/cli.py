@@ -1,0 +1,82 @@
+"""`sim2real train | eval | export`: scene in; policy, report and other simulators out.
+
+Only what is needed to print help is imported here; each command imports its own.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Annotated, Union
+
+import tyro
+
+from recon.core.errors import ReconError
+from sim2real.config import EvalOptions, ExportOptions, TrainOptions
+
+if TYPE_CHECKING:
+    from recon.core.events import Event
+
+DESCRIPTION = """Act in a reconstructed scene.
+
+examples:
+  sim2real train --scene bench01
+  sim2real eval --scene bench01 --policy runs/bench01-reach --baseline runs/bench01-reach/bc
+  sim2real export --scene bench01 --to mujoco
+"""
+
+Options = Union[
+    Annotated[TrainOptions, tyro.conf.subcommand("train", description="Clone the expert, then improve by PPO.")],
+    Annotated[EvalOptions, tyro.conf.subcommand("eval", description="Score policies on unseen scenarios.")],
+    Annotated[ExportOptions, tyro.conf.subcommand("export", description="Write the scene for another simulator.")],
+]
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command; returns the process exit code (see recon/core/errors.py)."""
+    options = tyro.cli(
+        Options,  # type: ignore[arg-type]
+        prog="sim2real",
+        description=DESCRIPTION,
+        args=list(sys.argv[1:] if argv is None else argv),
+        config=(tyro.conf.OmitSubcommandPrefixes, tyro.conf.OmitArgPrefixes),
+    )
+    return run(options)
+
+
+def run(options: TrainOptions | EvalOptions | ExportOptions) -> int:
+    from recon.core.console import Console
+
+    with Console(options.console) as console:
+        events = _command(options)
+        try:
+            for event in events:
+                console.consume(event)
+        except KeyboardInterrupt:
+            close = getattr(events, "close", None)
+            if close is not None:
+                close()  # saves a checkpoint
+            print("stopped; run the same command again to continue", file=sys.stderr)
+            return 130
+        except ReconError as error:
+            console.error(error)
+            return error.exit_code
+    return 0
+
+
+def _command(options: TrainOptions | EvalOptions | ExportOptions) -> Iterator[Event]:
+    if isinstance(options, TrainOptions):
+        from sim2real.train import train
+
+        return train(options)
+    if isinstance(options, EvalOptions):
+        from sim2real.judge import judge
+
+        return judge(options)
+    from sim2real.export import export
+
+    return export(options)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,77 @@
+"""What `sim2real train | eval | export` may be told. Light to import: no torch, no simulator."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Literal
+
+import tyro
+
+ConsoleMode = Literal["auto", "rich", "plain", "json", "quiet"]
+
+
+@dataclass(frozen=True)
+class TrainOptions:
+    """A scene and a task -> a cloned policy, then one improved by PPO, both from pixels."""
+
+    scene: str
+    """Scene folder, or its name: NAME itself, then scenes/NAME."""
+    task: str = "reach"
+    """Bundled task, or a YAML file."""
+    preset: str = "default"
+    """Bundled training preset, or a YAML file with the same keys."""
+    robot: Path | None = None
+    """Robot description (MJCF or URDF). Default: the scene's own robot."""
+    out: Path | None = None
+    """Run folder. Default: runs/<scene>-<task>. Running again continues there."""
+    cameras: str = ""
+    """Comma-separated cameras the policy sees. Default: the one that resolves the task best."""
+    device: str = "auto"
+    """Where the networks are trained: auto, cpu, or an accelerator (see `recon doctor`)."""
+    backend: str = "auto"
+    """Rasteriser: auto, cpu (native), reference (plain torch)."""
+    seed: int = 0
+    console: ConsoleMode = "auto"
+
+
+@dataclass(frozen=True)
+class EvalOptions:
+    """Policies on scenarios none of them has seen -> an offline report with intervals and videos."""
+
+    scene: str
+    """Scene folder, or its name: NAME itself, then scenes/NAME."""
+    policy: str = "ppo"
+    """Policy folder, a run folder (its best policy is taken), or: expert, random, zero."""
+    baseline: str | None = None
+    """What to compare with on the same scenarios, given like --policy."""
+    episodes: int = 100
+    """Number of scenarios."""
+    task: str | None = None
+    """Task for expert, random and zero. Default: the task the policy was trained for, else reach."""
+    robot: Path | None = None
+    """Robot description. Default: the one the policy was trained with, else the scene's own."""
+    out: Path | None = None
+    """Report folder. Default: runs/<scene>-<task>/eval."""
+    videos: int = 6
+    """Number of scenarios to film."""
+    device: str = "auto"
+    backend: str = "auto"
+    seed: int = 0
+    """Of the evaluation scenarios."""
+    console: ConsoleMode = "auto"
+
+
+@dataclass(frozen=True)
+class ExportOptions:
+    """A scene -> a folder another simulator loads."""
+
+    scene: str
+    """Scene folder, or its name: NAME itself, then scenes/NAME."""
+    to: Annotated[str, tyro.conf.arg(name="to")] = "mujoco"
+    """Target simulator: mujoco."""
+    out: Path | None = None
+    """Folder to write. Default: exports/<scene>-<target>."""
+    robot: Path | None = None
+    """Robot description (MJCF or URDF). Default: the scene's own robot."""
+    console: ConsoleMode = "auto"
