@@ -58,7 +58,8 @@ def rasterize(
             RasterConfig() if config is None else config,
         )
     )  # fmt: skip
-    chosen = select(backend, means.device, means.dtype, intrinsics_grad=Ks.requires_grad)
+    tile_size = inputs.config.tile_size
+    chosen = select(backend, means.device, means.dtype, intrinsics_grad=Ks.requires_grad, tile_size=tile_size)
     return chosen.rasterize(inputs)
 
 

@@ -65,10 +65,11 @@ class _Rasterize(torch.autograd.Function):
         if v_color is None and v_alpha is None and v_depth is None:
             return (None,) * len(ctx.needs_input_grad)
         Ks, *tensors, color, alpha, depth = ctx.saved_tensors
+        means, quats, scales, opacities, colors, viewmats = tensors[:6]
         background = tensors[6] if len(tensors) > 6 else None
         found = cpu.backward(
-            ctx.native, *tensors[:6], Ks, background, color, alpha, depth, v_color, v_alpha, v_depth,
-            want_viewmats=ctx.needs_input_grad[2 + 5],
+            ctx.native, means, quats, scales, opacities, colors, viewmats, Ks, background, color, alpha, depth,
+            v_color, v_alpha, v_depth, want_viewmats=ctx.needs_input_grad[2 + 5],
         )  # fmt: skip
         ctx.grad_norm.copy_(found.means2d_norm)
         gradients = [found.means, found.quats, found.scales, found.opacities, found.colors, found.viewmats]

@@ -23,6 +23,7 @@ AUTO = "auto"
 REFERENCE = "reference"
 CPU = "cpu"
 NAMES = (AUTO, CPU, REFERENCE)
+NATIVE_TILE = 16  # pixels a side, fixed in the native kernels
 
 
 class Backend(Protocol):
@@ -36,25 +37,38 @@ class Backend(Protocol):
 
 
 def select(
-    name: str, device: torch.device, dtype: torch.dtype = torch.float32, *, intrinsics_grad: bool = False
+    name: str,
+    device: torch.device,
+    dtype: torch.dtype = torch.float32,
+    *,
+    intrinsics_grad: bool = False,
+    tile_size: int = NATIVE_TILE,
 ) -> Backend:
     """The backend called `name` for tensors of `dtype` on `device`; "auto" takes the fastest that fits.
 
     intrinsics_grad: whether Ks needs a gradient. Raises UsageError for an unknown name, and UnavailableError with the
     reason and the fix when the named backend cannot serve these tensors.
     """
-    if select_name(name, device, dtype, intrinsics_grad=intrinsics_grad) == CPU:
-        return _native()
-    return _reference()
+    misfit = None
+    if intrinsics_grad:
+        misfit = "Ks requires a gradient, which it does not compute. Use --backend reference, or detach Ks"
+    elif tile_size != NATIVE_TILE:
+        misfit = f"tile_size is {tile_size} and its tiles have {NATIVE_TILE} pixels a side. Use --backend reference"
+    return _native() if _choose(name, device, dtype, misfit) == CPU else _reference()
 
 
-def select_name(name: str, device: torch.device, dtype: torch.dtype, *, intrinsics_grad: bool = False) -> str:
-    """Like `select`, for every native operation (loss, optimiser): "cpu" or "reference"."""
+def select_name(name: str, device: torch.device, dtype: torch.dtype) -> str:
+    """Like `select`, for the other native operations (loss, optimiser): "cpu" or "reference"."""
+    return _choose(name, device, dtype, None)
+
+
+def _choose(name: str, device: torch.device, dtype: torch.dtype, misfit: str | None) -> str:
+    """`misfit`: a reason of the caller's against the native backend."""
     if name not in NAMES:
         raise UsageError(f"no rasteriser backend is called {name!r}", fix=did_you_mean(name, NAMES))
     if name == REFERENCE:
         return REFERENCE
-    reason = _native_misfit(device, dtype, intrinsics_grad)
+    reason = misfit or _native_misfit(device, dtype)
     if reason is None:
         return CPU
     if name == AUTO:
@@ -78,14 +92,12 @@ def native_unavailable() -> str | None:
     return reason
 
 
-def _native_misfit(device: torch.device, dtype: torch.dtype, intrinsics_grad: bool) -> str | None:
+def _native_misfit(device: torch.device, dtype: torch.dtype) -> str | None:
     """Why the native backend cannot serve such tensors, with the fix; None when it can."""
     if device.type != CPU:
         return f"the tensors are on {device}. Use --backend reference, or move the tensors to the CPU"
     if dtype != torch.float32:
         return f"the tensors are {dtype} and it draws float32. Use --backend reference, or convert the tensors"
-    if intrinsics_grad:
-        return "Ks requires a gradient, which it does not compute. Use --backend reference, or detach Ks"
     return native_unavailable()
 
 

@@ -105,24 +105,26 @@ def test_auto_takes_what_fits() -> None:
     native = describe_backends()["cpu"] is None
     assert select_name("auto", CPU, torch.float32) == ("cpu" if native else "reference")
     assert select_name("auto", CPU, torch.float64) == "reference"
-    assert select_name("auto", CPU, torch.float32, intrinsics_grad=True) == "reference"
+    assert select("auto", CPU, torch.float32, intrinsics_grad=True).name == "reference"
+    assert select("auto", CPU, torch.float32, tile_size=8).name == "reference"
     assert select_name("auto", torch.device("meta"), torch.float32) == "reference"
     assert select("reference", CPU).name == "reference"
 
 
 @pytest.mark.parametrize(
-    ("device", "dtype", "intrinsics_grad", "message"),
+    ("device", "dtype", "needs", "message"),
     [
-        ("meta", torch.float32, False, "tensors are on meta. Use --backend reference"),
-        ("cpu", torch.float64, False, "torch.float64 and it draws float32. Use --backend reference"),
-        ("cpu", torch.float32, True, "Ks requires a gradient.*Use --backend reference"),
+        ("meta", torch.float32, {}, "tensors are on meta. Use --backend reference"),
+        ("cpu", torch.float64, {}, "torch.float64 and it draws float32. Use --backend reference"),
+        ("cpu", torch.float32, {"intrinsics_grad": True}, "Ks requires a gradient.*Use --backend reference"),
+        ("cpu", torch.float32, {"tile_size": 8}, "tile_size is 8 and its tiles have 16 pixels a side"),
     ],
 )
 def test_named_backend_that_does_not_fit_is_refused(
-    device: str, dtype: torch.dtype, intrinsics_grad: bool, message: str
+    device: str, dtype: torch.dtype, needs: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(UnavailableError, match=message):
-        select("cpu", torch.device(device), dtype, intrinsics_grad=intrinsics_grad)
+        select("cpu", torch.device(device), dtype, **needs)
 
 
 def test_build_without_native_code_falls_back_and_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
