@@ -155,9 +155,9 @@ def _gather_poses(
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """(index [n] into the bodies, unit quats [B, 4], positions [B, 3]) for rows with these object ids."""
     known = sorted(tracks)
-    slots = torch.full((max([*known, int(ids.max())]) + 1,), -1, dtype=torch.int64)
-    slots[known] = torch.arange(len(known))
-    body = slots.to(ids.device)[ids.long()]
+    slots = torch.full((max([*known, int(ids.max())]) + 1,), -1, dtype=torch.int64, device=ids.device)
+    slots[known] = torch.arange(len(known), device=ids.device)
+    body = slots[ids.long()]
     if bool((body < 0).any()):
         missing = int(ids[body < 0][0])
         raise InputError(f"body {missing} has Gaussians but no pose", why=f"poses are given for bodies {known}")
