@@ -1,0 +1,36 @@
+// From Gaussians in the world to splats on one picture, and the gradient back. Formulas: EWA splatting (Zwicker 2001), with
+// the Jacobian's third column clamped near the picture's border as gsplat does.
+#pragma once
+
+#include <cstdint>
+
+#include "splat.h"
+
+namespace recon {
+
+// Per-Gaussian results the caller sees; every pointer [n] (means2d [n,2]); may all be null.
+struct ProjectionAux {
+  uint8_t* visible;
+  float* radii;
+  float* means2d;
+  float* depths;
+};
+
+// Projects Gaussians [begin, end), at most kBlock of them, into out[0..]; returns how many are visible.
+uint32_t ProjectBlock(const Gaussians& in, const Camera& camera, const Options& options, uint32_t begin, uint32_t end,
+                      Splat* out, const ProjectionAux& aux);
+
+struct GaussianGradient {
+  float* means;
+  float* quats;
+  float* scales;
+  float* opacities;
+  float* colors;  // shaped like the inputs
+};
+
+// Adds the gradient of `count` splats, whose sums per Gaussian are sums[count][kSums], to `out`, writes |dL/dmean2d| to
+// mean2d_norm[id], and adds dL/drotation (9) and dL/dtranslation (3) to pose[12].
+void ProjectBackwardBlock(const Gaussians& in, const Camera& camera, const Options& options, const Splat* splats,
+                          uint32_t count, const float* sums, const GaussianGradient& out, float* mean2d_norm, float pose[12]);
+
+}  // namespace recon
