@@ -1,0 +1,81 @@
+"""The `recon` command. Only what a command needs is imported, and only when it runs."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Union
+
+import tyro
+
+from recon.config import BuildConfig, DoctorConfig, InfoConfig, RenderConfig
+from recon.core.console import Console
+from recon.core.errors import Interrupted, ReconError
+
+if TYPE_CHECKING:
+    from recon.core.events import Event
+
+DESCRIPTION = """Multi-camera videos -> a dynamic, metric 4D Gaussian scene.
+
+Examples:
+  recon build --videos cams/                          # writes scenes/<parent folder>
+  recon render scenes/bench01 --cams cam00 --times 0,1.5 --out pictures
+"""
+
+Command = Union[
+    Annotated[BuildConfig, tyro.conf.subcommand("build", description="Videos and a calibration -> a dynamic scene.")],
+    Annotated[RenderConfig, tyro.conf.subcommand("render", description="Draw a scene from cameras at times.")],
+    Annotated[InfoConfig, tyro.conf.subcommand("info", description="What is in a scene folder.")],
+    Annotated[DoctorConfig, tyro.conf.subcommand("doctor", description="What this machine can run, and what is missing.")],
+]
+
+
+def _events(command: Any) -> Iterator[Event]:
+    """The events of a command, its modules imported only now."""
+    if isinstance(command, BuildConfig):
+        from recon.pipeline import build
+
+        return build(command)
+    if isinstance(command, RenderConfig):
+        from recon.draw import render_scene
+
+        return render_scene(command)
+    if isinstance(command, InfoConfig):
+        from recon.info import info
+
+        return info(command)
+    from recon.doctor import doctor
+
+    return doctor(command)
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Entry point; exits with the code of the error class (recon.core.errors), 0 when all went well."""
+    command = tyro.cli(Command, prog="recon", description=DESCRIPTION, args=argv)
+    sys.exit(run(command))
+
+
+def run(command: Any) -> int:
+    """Run a parsed command on the console; returns the exit code."""
+    with Console(command.console) as console:
+        try:
+            for event in _events(command):
+                console.consume(event)
+        except KeyboardInterrupt:
+            error = Interrupted("stopped", why="Ctrl-C", fix="run the same command again to continue")
+            console.error(error)
+            return error.exit_code
+        except ReconError as error:
+            console.error(error)
+            return error.exit_code
+    return 0
+
+
+def default_scene(name: Path) -> Path:
+    """A scene given by name: ./NAME, then scenes/NAME."""
+    return name if name.exists() or (name / "scene.json").exists() else Path("scenes") / name
+
+
+if __name__ == "__main__":
+    main()

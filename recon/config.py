@@ -1,0 +1,94 @@
+"""What `recon build` and `recon render` may be told. Each dataclass is a command line, and a YAML file."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Literal
+
+import tyro
+
+from recon.fit.settings import FitSettings
+
+Up = Literal["rig", "z", "-z", "y", "-y", "x", "-x"]
+
+
+@dataclass(frozen=True)
+class BuildConfig:
+    """Videos and a calibration -> a dynamic scene."""
+
+    videos: Path
+    """Folder with one video per camera (cam00.mp4, ...) or one picture folder per camera."""
+    rig: Annotated[tuple[Path, ...], tyro.conf.UseAppendAction] = ()
+    """Calibration file; repeat to merge several. Default: looked for in the videos' folder and its parent."""
+    out: Path | None = None
+    """Scene folder to write. Default: scenes/<name of the videos' parent folder>."""
+    cams: str = ""
+    """Comma-separated cameras to build from. Default: all that are calibrated and not held out."""
+    masks: Path | None = None
+    """Folder of foreground masks laid out like the videos. Default: a `seg` or `masks` folder beside them."""
+    robot: Path | None = None
+    """Robot description (MJCF or URDF). Default: the calibration's `robot` entry."""
+    joints: Path | None = None
+    """Joint log (CSV: time_s, then one column per joint). Default: the calibration's `robot` entry."""
+    fps: float = 30.0
+    """Frame rate of picture folders without timestamps.csv."""
+    up: Up = "rig"
+    """Axis of the rig's world that points up; `rig` believes the calibration, or leaves the world as it is."""
+    fit: FitSettings = field(default_factory=FitSettings)
+    device: str = "auto"
+    """Where to compute: auto, cpu, or an accelerator (see `recon doctor`)."""
+    backend: str = "auto"
+    """Rasteriser: auto, cpu (native), reference (plain torch)."""
+    seed: int = 0
+    console: Literal["auto", "rich", "plain", "json"] = "auto"
+    overwrite: bool = False
+    """Replace a scene that is already there but was built otherwise."""
+    keep_work: bool = False
+    """Keep the work folder (decoded frames, checkpoints) after the scene is published."""
+
+
+@dataclass(frozen=True)
+class RenderConfig:
+    """A scene drawn from given cameras at given times."""
+
+    scene: tyro.conf.Positional[Path]
+    """Scene folder."""
+    rig: Annotated[tuple[Path, ...], tyro.conf.UseAppendAction] = ()
+    """Calibration whose poses are in the world of the rig the scene was built from. Default: the scene's own rig."""
+    cams: str = ""
+    """Comma-separated cameras. Default: all of the calibration."""
+    times: str = "all"
+    """Comma-separated seconds, or `all`: every frame time of the camera."""
+    out: Path = Path("renders")
+    """Folder to write: <cam>/<k:06d>.png, <cam>/<k:06d>.npy (depth), times.json."""
+    videos: Path | None = None
+    """Recordings of these cameras, to take `all` frame times from."""
+    depth: bool = True
+    """Write depth beside the pictures."""
+    device: str = "auto"
+    backend: str = "auto"
+    console: Literal["auto", "rich", "plain", "json"] = "auto"
+
+
+@dataclass(frozen=True)
+class InfoConfig:
+    """What is in a scene folder."""
+
+    scene: tyro.conf.Positional[Path]
+    """Scene folder."""
+    console: Literal["auto", "rich", "plain", "json"] = "auto"
+    device: str = "auto"
+    backend: str = "auto"
+
+
+@dataclass(frozen=True)
+class DoctorConfig:
+    """What this machine can run, and what is missing."""
+
+    device: str = "auto"
+    """Device to look at: auto (all), cpu, or an accelerator."""
+    backend: str = "auto"
+    json: bool = False
+    """Print one JSON object instead of lines."""
+    console: Literal["auto", "rich", "plain", "json"] = "auto"

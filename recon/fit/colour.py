@@ -1,0 +1,69 @@
+"""Per-camera colour: an affine map from the scene's colours to what one camera recorded.
+
+    recorded = scene (I + M_c) + b_c
+
+A change of all cameras at once is a change of the scene's own colours, so it cannot be seen: after each step the mean of
+M and b over the cameras is subtracted (a soft penalty leaves a cast; the projection does not).
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+
+class ColourModel:
+    """Affine colour of each camera.
+
+    matrices: [C, 3, 3] deviation from identity; offsets: [C, 3] in sRGB units.
+    """
+
+    def __init__(self, cameras: list[str], device: torch.device, lr: float = 1e-3, weight: float = 1e-3) -> None:
+        self.cameras = list(cameras)
+        self.weight = weight
+        count = len(cameras)
+        self.matrices = torch.zeros(count, 3, 3, device=device, requires_grad=True)
+        self.offsets = torch.zeros(count, 3, device=device, requires_grad=True)
+        self.optimizer = torch.optim.Adam([self.matrices, self.offsets], lr=lr, betas=(0.9, 0.99), eps=1e-15)
+
+    def apply(self, picture: Tensor, camera: int) -> Tensor:
+        """picture [..., 3] in scene colours -> the camera's colours."""
+        eye = torch.eye(3, device=picture.device)
+        return picture @ (eye + self.matrices[camera]) + self.offsets[camera]
+
+    def penalty(self, camera: int) -> Tensor:
+        """weight (||M_c||^2 + ||b_c||^2): keeps the map near identity where the pictures do not say."""
+        return self.weight * (self.matrices[camera].square().sum() + self.offsets[camera].square().sum())
+
+    @torch.no_grad()
+    def step(self) -> None:
+        """One Adam step, then the gauge: the mean over cameras is projected out."""
+        self.optimizer.step()
+        self.optimizer.zero_grad(set_to_none=True)
+        self.matrices -= self.matrices.mean(dim=0, keepdim=True)
+        self.offsets -= self.offsets.mean(dim=0, keepdim=True)
+
+    def table(self) -> dict[str, tuple[Tensor, Tensor]]:
+        """camera -> (I + M [3, 3], b [3]), detached, on the CPU."""
+        eye = torch.eye(3, device=self.matrices.device)
+        return {
+            name: ((eye + self.matrices[i]).detach().cpu(), self.offsets[i].detach().cpu())
+            for i, name in enumerate(self.cameras)
+        }
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Parameters and optimiser state for a checkpoint."""
+        found = {"colour.matrices": self.matrices.detach(), "colour.offsets": self.offsets.detach()}
+        for name, parameter in (("matrices", self.matrices), ("offsets", self.offsets)):
+            for key, value in self.optimizer.state.get(parameter, {}).items():
+                found[f"colour.{name}.{key}"] = value
+        return found
+
+    @torch.no_grad()
+    def load(self, tensors: dict[str, Tensor]) -> None:
+        """Restore what `tensors()` gave."""
+        for name, parameter in (("matrices", self.matrices), ("offsets", self.offsets)):
+            parameter.copy_(tensors[f"colour.{name}"])
+            state = {key: tensors.get(f"colour.{name}.{key}") for key in ("step", "exp_avg", "exp_avg_sq")}
+            if all(value is not None for value in state.values()):
+                self.optimizer.state[parameter] = {k: v.clone() for k, v in state.items() if v is not None}

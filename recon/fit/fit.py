@@ -1,0 +1,275 @@
+"""The training loop: draw a patch, compare, step, and now and then move dead Gaussians to where they are needed.
+
+A `Fit` runs one stage (static or joint) for a fixed number of iterations and yields events. What an iteration does is a
+function of the state and of (seed, step), so that a fit resumed from a checkpoint ends in the same bytes.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from recon.core.checkpoint import latest_checkpoint, save_checkpoint
+from recon.core.errors import DivergedError
+from recon.core.events import Event, Progress, StageFinished, StageStarted
+from recon.core.seeding import torch_generator
+from recon.fit.colour import ColourModel
+from recon.fit.density import exploration_noise, plan_relocation, split_copies
+from recon.fit.model import GAUSSIAN_KEYS, TIME_KEYS, Model
+from recon.fit.sampler import Sample
+from recon.fit.settings import FitSettings
+from recon.render.api import rasterize
+from recon.render.losses import l1_ssim
+from recon.render.optim import SparseAdam
+
+MAX_BAD_STEPS = 10  # consecutive non-finite losses before the fit gives up
+NOISE_BELOW = 0.06  # opacity above which the exploration noise is negligible
+
+
+class Sampler(Protocol):
+    """Gives the sample of an iteration."""
+
+    def draw(self, step: int) -> Sample:
+        """The sample of iteration `step`."""
+        ...
+
+
+@dataclass
+class Stage:
+    """What one stage of the fit does.
+
+    name: for events and checkpoints. start: number of iterations done by earlier stages. means_rate: (first, last)
+    multiples of the learning rate of static positions; residual positions always start at 1.
+    """
+
+    name: str
+    iterations: int
+    start: int
+    means_rate: tuple[float, float]
+
+
+class Fit:
+    """One stage of a fit over one `Model`."""
+
+    def __init__(
+        self, model: Model, sampler: Sampler, colour: ColourModel, settings: FitSettings, stage: Stage, *,
+        extent: float, device: torch.device, backend: str,
+    ) -> None:  # fmt: skip
+        self.model, self.sampler, self.colour = model, sampler, colour
+        self.settings, self.stage, self.extent = settings, stage, extent
+        self.device, self.backend = device, backend
+        self.degree = math.isqrt(model.gaussians["sh"].shape[1]) - 1
+        self.step = 0
+        self.bad_steps = 0
+        self.average: dict[str, float] = {}
+        rows = model.num_rows
+        self.scores = torch.zeros(rows, device=device)  # screen gradient, summed since the last relocation
+        self.views: dict[str, dict[str, Tensor]] = {part: self._row_views(part, rows) for part, rows in self._parts().items()}
+        self.optimizers = {
+            part: SparseAdam(views, {key: 0.0 for key in views}, backend=backend) for part, views in self.views.items()
+        }
+
+    # --- optimiser -----------------------------------------------------------------------------------------------------
+
+    def _parts(self) -> dict[str, slice]:
+        split = self.model.num_static
+        parts = {"static": slice(0, split)}
+        if split < self.model.num_rows:
+            parts["residual"] = slice(split, self.model.num_rows)
+        return parts
+
+    def _row_views(self, part: str, rows: slice) -> dict[str, Tensor]:
+        """The leaves' rows of one part, sharing memory, so that static and residual rows have their own rates."""
+        views = {key: self.model.gaussians[key].detach()[rows] for key in GAUSSIAN_KEYS}
+        if part == "residual":
+            views |= {key: self.model.time[key].detach() for key in TIME_KEYS}
+        return views
+
+    def _set_rates(self) -> None:
+        rates, progress = self.settings.rates, self.step / max(1, self.stage.iterations)
+        first, last = self.stage.means_rate
+        for part, optimizer in self.optimizers.items():
+            for key in optimizer.lrs:
+                rate = getattr(rates, key)
+                if key in ("means", "velocities"):
+                    decay = (first * (last / first) ** progress) if part == "static" else 0.01**progress
+                    rate = rate * self.extent * decay
+                optimizer.lrs[key] = rate
+
+    def _apply_step(self, touched: Tensor) -> None:
+        """Adam on the rows that any pixel of the patch saw."""
+        self._set_rates()
+        for part, rows in self._parts().items():
+            for key, view in self.views[part].items():
+                leaf = self.model.time[key] if key in TIME_KEYS else self.model.gaussians[key]
+                view.grad = leaf.grad if leaf.grad is None or key in TIME_KEYS else leaf.grad[rows]
+            self.optimizers[part].step(touched[rows])
+            self.optimizers[part].zero_grad()
+        for leaf in self.model.tensors().values():
+            leaf.grad = None
+
+    # --- one iteration -------------------------------------------------------------------------------------------------
+
+    def iterate(self) -> None:
+        """One iteration: patch, loss, backward, step."""
+        settings = self.settings
+        sample = self.sampler.draw(self.step)
+        camera, window = sample.camera, sample.window
+        posed = self.model.at(sample.t)
+        viewmat = torch.from_numpy(camera.cam_from_world.astype(np.float32))[None].to(self.device)
+        K = torch.from_numpy(camera.K.astype(np.float32))[None].to(self.device)
+        tiles = torch.from_numpy(window.tiles(camera.height, camera.width))[None].to(self.device)
+        degree = min(self.degree, (self.stage.start + self.step) // 1000)
+        drawn = rasterize(
+            posed.means, posed.quats, posed.scales, posed.opacities, posed.sh, viewmat, K, camera.width, camera.height,
+            sh_degree=degree, tile_mask=tiles, backend=self.backend,
+        )  # fmt: skip
+        picture = window.cut(drawn.color[0])
+        if settings.colour:
+            picture = self.colour.apply(picture, sample.index)
+        target = torch.from_numpy(np.ascontiguousarray(sample.target)).to(self.device)
+        weight = torch.from_numpy(np.ascontiguousarray(sample.weight)).to(self.device)
+        loss = l1_ssim(picture, target, weight, settings.ssim_weight, backend=self.backend)
+        penalty = settings.opacity_penalty * posed.opacities.mean() + settings.scale_penalty * posed.scales.mean()
+        total = loss + penalty + (self.colour.penalty(sample.index) if settings.colour else 0.0)
+        if not self._finite(float(total.detach())):
+            return
+        total.backward()
+        norms = drawn.aux.means2d_grad_norm[0]
+        self.scores += norms
+        self._apply_step(norms > 0)
+        if settings.colour:
+            self.colour.step()
+        self._explore()
+        self._note(picture.detach(), target, weight, float(loss.detach()))
+
+    def _finite(self, loss: float) -> bool:
+        """Skip a step whose loss is not finite; give up after several in a row."""
+        if math.isfinite(loss):
+            self.bad_steps = 0
+            return True
+        self.bad_steps += 1
+        if self.bad_steps >= MAX_BAD_STEPS:
+            raise DivergedError(
+                f"the {self.stage.name} fit gave {MAX_BAD_STEPS} non-finite losses in a row at iteration {self.step}",
+                why="the Gaussians diverged", fix="check the calibration, or lower the learning rates",
+            )  # fmt: skip
+        return False
+
+    @torch.no_grad()
+    def _explore(self) -> None:
+        """Noise on the positions of nearly transparent rows."""
+        if self.settings.noise <= 0:
+            return
+        g = self.model.gaussians
+        opacities = torch.sigmoid(g["logit_opacities"])
+        rows = torch.nonzero(opacities < NOISE_BELOW).flatten()
+        if rows.numel() == 0:
+            return
+        generator = torch_generator(self.settings.seed, self.step, f"{self.stage.name} noise")
+        strength = self.settings.noise * self.optimizers["static"].lrs["means"]
+        offsets = exploration_noise(
+            g["quats"][rows], torch.exp(g["log_scales"][rows]), opacities[rows], strength, generator
+        )
+        limit = 0.02 * self.extent
+        g["means"][rows] += offsets.clamp(-limit, limit)
+
+    # --- relocation ----------------------------------------------------------------------------------------------------
+
+    @torch.no_grad()
+    def relocate(self) -> int:
+        """Give dead rows a new life at rows that are opaque or wanted; static and residual rows keep to their own kind."""
+        moved = 0
+        for part, rows in self._parts().items():
+            moved += self._relocate_rows(part, rows)
+        self.scores.zero_()
+        return moved
+
+    def _relocate_rows(self, part: str, rows: slice) -> int:
+        settings, views = self.settings, self.views[part]
+        opacities = torch.sigmoid(views["logit_opacities"])
+        score = self.scores[rows]
+        wanted = opacities / opacities.sum().clamp_min(1e-9) + score / score.sum().clamp_min(1e-9)
+        generator = torch_generator(settings.seed, self.step, f"{self.stage.name} {part} relocation")
+        dead, source = plan_relocation(opacities, wanted, settings.min_opacity, settings.relocate_share, generator)
+        if dead.numel() == 0:
+            return 0
+        copies = torch.bincount(source, minlength=opacities.numel())[source] + 1
+        scales = torch.exp(views["log_scales"][source])
+        opacity, scale = split_copies(opacities[source], scales, copies)
+        opacity = opacity.clamp(settings.min_opacity, 1 - 1e-4)
+        logit = torch.log(opacity / (1 - opacity))
+        for target in (source, dead):
+            for view in views.values():
+                view[target] = view[source]
+            views["logit_opacities"][target] = logit
+            views["log_scales"][target] = torch.log(scale)
+        self.optimizers[part].reset_rows(torch.cat([source, dead]))
+        return int(dead.numel())
+
+    # --- the loop ------------------------------------------------------------------------------------------------------
+
+    def run(self, checkpoints: Path | None) -> Iterator[Event]:
+        """All iterations that are left, from the newest valid checkpoint on; yields events about once a second."""
+        settings, stage = self.settings, self.stage
+        started = time.monotonic()
+        yield StageStarted(stage.name, stage.iterations)
+        if checkpoints is not None:
+            self.restore(checkpoints)
+        shown = 0.0
+        while self.step < stage.iterations:
+            self.iterate()
+            self.step += 1
+            last_call = stage.iterations * 0.9
+            if self.step % settings.relocate_every == 0 and settings.relocate_from <= self.step <= last_call:
+                self.relocate()
+            if checkpoints is not None and self.step % settings.checkpoint_every == 0 and self.step < stage.iterations:
+                self.save(checkpoints)
+            if time.monotonic() - shown > 1.0:
+                shown = time.monotonic()
+                yield Progress(stage.name, self.step, stage.iterations, dict(self.average))
+        yield StageFinished(stage.name, time.monotonic() - started, dict(self.average))
+
+    def _note(self, picture: Tensor, target: Tensor, weight: Tensor, loss: float) -> None:
+        """Running means of loss and PSNR over about 50 iterations, for the live line."""
+        squared = (picture - target).square().mean(-1)
+        seen = weight > 0
+        error = float((squared * seen).sum() / seen.sum().clamp_min(1))
+        psnr = -10.0 * math.log10(max(error, 1e-10))
+        for key, value in (("loss", loss), ("psnr", psnr)):
+            self.average[key] = value if key not in self.average else 0.98 * self.average[key] + 0.02 * value
+
+    # --- checkpoints ---------------------------------------------------------------------------------------------------
+
+    def save(self, folder: Path) -> None:
+        """Write everything the next iteration depends on."""
+        tensors = {f"model.{k}": v.detach().contiguous() for k, v in self.model.tensors().items()}
+        for part, optimizer in self.optimizers.items():
+            tensors |= {f"{part}.{k}": v for k, v in optimizer.state_tensors().items()}
+        tensors |= {k: v.contiguous() for k, v in self.colour.tensors().items()}
+        tensors["scores"] = self.scores
+        save_checkpoint(folder, self.step, tensors, {"stage": self.stage.name, "average": self.average})
+
+    @torch.no_grad()
+    def restore(self, folder: Path) -> None:
+        """Continue from the newest valid checkpoint of this stage, if there is one."""
+        found = latest_checkpoint(folder)
+        if found is None or found.state.get("stage") != self.stage.name:
+            return
+        self.step = found.step
+        self.average = dict(found.state["average"])
+        for key, leaf in self.model.tensors().items():
+            leaf.copy_(found.tensors[f"model.{key}"])
+        for part, optimizer in self.optimizers.items():
+            own = {k.removeprefix(f"{part}."): v for k, v in found.tensors.items() if k.startswith(f"{part}.")}
+            optimizer.load_state_tensors(own)
+        self.colour.load(found.tensors)
+        self.scores.copy_(found.tensors["scores"])

@@ -1,0 +1,145 @@
+"""First values of the Gaussians: static ones from points, residual ones from the hulls of what moves."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+from scipy.spatial import cKDTree
+from torch import Tensor
+
+from recon.geometry.camera import Camera
+from recon.geometry.sh import rgb_to_sh0
+from recon.scene.gaussians import RESIDUAL, STATIC, Gaussians
+
+NEW_OPACITY = 0.5
+SPARE_OPACITY = 0.02
+
+
+@dataclass(frozen=True)
+class MovingPoints:
+    """Surface points of moving things: positions [M, 3] m, colours [M, 3] in [0, 1], times [M] s, velocities [M, 3] m/s."""
+
+    positions: np.ndarray
+    colours: np.ndarray
+    times: np.ndarray
+    velocities: np.ndarray
+    size: float  # metres, side of the hull cell each point stands for
+    gap: float  # seconds between the instants
+
+
+def scene_extent(cameras: list[Camera]) -> float:
+    """1.1 times the largest distance of a camera from their mean centre, metres."""
+    centers = np.stack([camera.center for camera in cameras])
+    return float(1.1 * np.linalg.norm(centers - centers.mean(0), axis=1).max())
+
+
+def neighbour_distance(points: np.ndarray, count: int = 3) -> np.ndarray:
+    """Root mean square distance [M] of each point to its `count` nearest others."""
+    if len(points) <= count:
+        return np.full(len(points), 0.01)
+    distance, _ = cKDTree(points).query(points, k=count + 1)
+    return np.sqrt((distance[:, 1:] ** 2).mean(axis=1))
+
+
+def thin_out(points: np.ndarray, count: int, rng: np.random.Generator, cell: float) -> np.ndarray:
+    """Indices of `count` points, chosen with weight 1 / sqrt(points in the same voxel): dense places do not take it all."""
+    if len(points) <= count:
+        return np.arange(len(points))
+    voxel = np.floor(points / cell).astype(np.int64)
+    _, inverse, sizes = np.unique(voxel, axis=0, return_inverse=True, return_counts=True)
+    weight = 1.0 / np.sqrt(sizes[inverse.reshape(-1)])
+    return np.sort(rng.choice(len(points), size=count, replace=False, p=weight / weight.sum()))
+
+
+def _table(means: np.ndarray, sizes: np.ndarray, colours: np.ndarray, opacity: np.ndarray, kind: int, k: int) -> Gaussians:
+    rows = len(means)
+    quats = torch.zeros(rows, 4, device="cpu")
+    quats[:, 0] = 1.0
+    sh = torch.zeros(rows, k, 3, device="cpu")
+    sh[:, 0] = rgb_to_sh0(torch.from_numpy(colours.astype(np.float32)))
+    odds = np.clip(opacity, 1e-4, 1 - 1e-4)
+    return Gaussians(
+        means=torch.from_numpy(means.astype(np.float32)),
+        log_scales=torch.from_numpy(np.log(sizes).astype(np.float32))[:, None].repeat(1, 3),
+        quats=quats,
+        logit_opacities=torch.from_numpy(np.log(odds / (1 - odds)).astype(np.float32)),
+        sh=sh,
+        object_id=torch.zeros(rows, dtype=torch.int32, device="cpu"),
+        kind=torch.full((rows,), kind, dtype=torch.uint8, device="cpu"),
+        time_centers=torch.zeros(rows, device="cpu"),
+        log_durations=torch.zeros(rows, device="cpu"),
+        velocities=torch.zeros(rows, 3, device="cpu"),
+    )
+
+
+def static_gaussians(
+    points: np.ndarray, colours: np.ndarray, cameras: list[Camera], budget: int, sh_degree: int, rng: np.random.Generator
+) -> Gaussians:
+    """`budget` static Gaussians at the points ([M, 3], colours [M, 3] in [0, 1]).
+
+    With fewer points than the budget, the rest are nearly transparent copies scattered round them: relocation finds
+    them a place.
+    """
+    extent = scene_extent(cameras)
+    keep = thin_out(points, budget, rng, extent / 100)
+    points, colours = points[keep], colours[keep]
+    sizes = np.clip(neighbour_distance(points), 1e-4 * extent, 0.05 * extent)
+    opacity = np.full(len(points), NEW_OPACITY)
+    spare = budget - len(points)
+    if spare > 0:
+        source = rng.integers(0, len(points), spare)
+        jitter = rng.normal(size=(spare, 3)) * sizes[source, None]
+        points = np.concatenate([points, points[source] + jitter])
+        colours = np.concatenate([colours, colours[source]])
+        sizes = np.concatenate([sizes, sizes[source]])
+        opacity = np.concatenate([opacity, np.full(spare, SPARE_OPACITY)])
+    return _table(points, 0.7 * sizes, colours, opacity, STATIC, (sh_degree + 1) ** 2)
+
+
+def residual_gaussians(moving: MovingPoints, budget: int, sh_degree: int, rng: np.random.Generator) -> Gaussians:
+    """`budget` residual Gaussians from the hull surfaces, an equal share for each instant."""
+    if len(moving.positions) == 0:
+        return _table(np.zeros((0, 3)), np.zeros(0), np.zeros((0, 3)), np.zeros(0), RESIDUAL, (sh_degree + 1) ** 2)
+    again = len(moving.positions) < budget
+    chosen = np.sort(rng.choice(len(moving.positions), size=budget, replace=again))
+    positions = moving.positions[chosen]
+    density = min(1.0, budget / len(moving.positions))
+    size = moving.size * 0.6 / math.sqrt(density)
+    if again:
+        positions = positions + rng.normal(size=positions.shape) * 0.3 * moving.size
+    table = _table(
+        positions, np.full(budget, size), moving.colours[chosen], np.full(budget, NEW_OPACITY), RESIDUAL, (sh_degree + 1) ** 2
+    )
+    jitter = rng.uniform(-0.5, 0.5, budget) * moving.gap
+    times = moving.times[chosen] + jitter
+    velocities = moving.velocities[chosen]
+    return replace(
+        table,
+        means=table.means + torch.from_numpy((velocities * jitter[:, None]).astype(np.float32)),
+        time_centers=torch.from_numpy(times.astype(np.float32)),
+        velocities=torch.from_numpy(velocities.astype(np.float32)),
+        log_durations=torch.full((budget,), math.log(moving.gap), device="cpu"),
+    )
+
+
+def point_velocities(
+    positions: np.ndarray, colours: np.ndarray, next_positions: np.ndarray, next_colours: np.ndarray, gap: float, reach: float
+) -> np.ndarray:
+    """m/s [M, 3]: mean displacement to the 3 nearest points of the next instant, near in space and in colour."""
+    if len(positions) == 0 or len(next_positions) < 3:
+        return np.zeros_like(positions)
+    # one colour unit counts as `reach` metres
+    here = np.concatenate([positions, reach * colours], axis=1)
+    there = np.concatenate([next_positions, reach * next_colours], axis=1)
+    _, index = cKDTree(there).query(here, k=3)
+    moved = next_positions[index].mean(axis=1) - positions
+    length = np.linalg.norm(moved, axis=1, keepdims=True)
+    return moved * np.minimum(1.0, reach / np.maximum(length, 1e-9)) / gap
+
+
+def as_tensor(values: np.ndarray, device: torch.device) -> Tensor:
+    """float32 tensor on `device`."""
+    return torch.from_numpy(np.ascontiguousarray(values, dtype=np.float32)).to(device)

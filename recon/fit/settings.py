@@ -1,0 +1,54 @@
+"""What a fit may be told, with the defaults that `recon build` uses."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True)
+class LearningRates:
+    """Adam steps per iteration; positions are multiplied by the scene's extent in metres."""
+
+    means: float = 1.6e-4
+    means_final: float = 1.6e-6
+    log_scales: float = 5e-3
+    quats: float = 1e-3
+    logit_opacities: float = 3e-2
+    sh: float = 2.5e-3
+    sh_rest_factor: float = 0.05  # of `sh`, for the coefficients above degree 0
+    time_centers: float = 1e-3
+    log_durations: float = 5e-3
+    velocities: float = 1.6e-3
+
+
+@dataclass(frozen=True)
+class FitSettings:
+    """One fit: a static stage on the plates, then a joint stage on the frames.
+
+    budget: number of static Gaussians; budget_residual: number of residual ones, present only when something moves.
+    Iterations are fixed numbers, never a time limit, so that a resumed fit equals an undisturbed one.
+    """
+
+    seed: int = 0
+    budget: int = 60_000
+    budget_residual: int = 40_000
+    sh_degree: int = 2
+    iterations_static: int = 3000
+    iterations_joint: int = 9000
+    patch: int = 256  # pixels, side of a training patch at full resolution; 0 trains on whole pictures
+    coarse_share: float = 0.3  # of the static iterations, at half resolution
+    ssim_weight: float = 0.2
+    foreground_weight: float = 3.0  # of pixels where something moves
+    foreground_share: float = 0.7  # of the joint iterations whose patch is placed where something moves
+    opacity_penalty: float = 0.01
+    scale_penalty: float = 0.01
+    noise: float = 5e4  # exploration noise, times the learning rate of the means; 0 turns it off
+    relocate_every: int = 100
+    relocate_from: int = 300
+    relocate_share: float = 0.05  # of the rows, at most, per relocation
+    min_opacity: float = 0.005
+    keyframe_gap_s: float = 0.1  # between the hulls that seed the residual set
+    colour: bool = True
+    rates: LearningRates = field(default_factory=LearningRates)
+    checkpoint_every: int = 1000
+    report_every: int = 20

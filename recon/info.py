@@ -1,0 +1,34 @@
+"""`recon info`: what is in a scene folder, in a few lines or as JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from recon.config import InfoConfig
+from recon.core.events import Event, Message
+from recon.scene.folder import load_scene
+from recon.scene.gaussians import RESIDUAL, RIGID, STATIC
+from recon.scene.scene import Scene
+
+
+def facts(scene: Scene) -> dict[str, str]:
+    """Label -> text of what a person wants to know of a scene."""
+    kind = scene.gaussians.kind
+    counts = {name: int((kind == value).sum()) for name, value in (("static", STATIC), ("rigid", RIGID), ("residual", RESIDUAL))}
+    start, end = scene.time_range
+    return {
+        "Gaussians": f"{len(scene.gaussians)} ({', '.join(f'{n} {name}' for name, n in counts.items())}), SH degree {scene.gaussians.degree}",
+        "time": f"{start:.3f} to {end:.3f} s",
+        "cameras": f"{len(scene.rig.cameras)} ({', '.join(scene.rig.cameras)})",
+        "bodies": ", ".join(f"{body.name} ({body.kind})" for body in scene.bodies) or "none",
+        "unit": "metres" if scene.metric else "unknown scale",
+        "up": "+z, table top at z = 0" if scene.up == "z" else "unknown: the rig's own world",
+    }
+
+
+def info(config: InfoConfig) -> Iterator[Event]:
+    """One message per fact. Raises InputError or CorruptError when the folder is not a whole scene."""
+    path = config.scene if config.scene.exists() else Path("scenes") / config.scene
+    for label, text in facts(load_scene(path)).items():
+        yield Message("info", f"{label}: {text}")
