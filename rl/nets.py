@@ -24,16 +24,14 @@ class NetConfig:
 
     Attributes:
         image_size: Side of the square pictures the network reads [px]; larger ones are area-averaged to it.
-        channels: Channels of the convolutional stack.
-        image_features: Size of the picture code.
+        channels: Points found per camera.
         hidden: Widths of the actor's and of the critic's hidden layers.
         log_std: Initial log standard deviation of each action.
         log_std_min: Floor of the same: exploration never stops.
     """
 
     image_size: int = 64
-    channels: int = 32
-    image_features: int = 128
+    channels: int = 24
     hidden: tuple[int, ...] = (256, 128)
     log_std: float = -1.0
     log_std_min: float = -3.0
@@ -46,55 +44,38 @@ class NetConfig:
 
 
 class ImageEncoder(nn.Module):
-    """Pictures to a code: convolutions, then *where* (soft arg-max per channel) and *what* (a projection).
+    """Pictures to positions: convolutions, then the soft arg-max of each channel.
 
-    The soft arg-max gives each channel's expected position, to a fraction of a
-    cell: a reaching task needs positions, and this finds them from few demonstrations.
-    Cameras share the convolutions and have their own projections.
+    With w = softmax over the cells of (sharpness * map), a channel's point is the sum of
+    w times the cell's position, found to a fraction of a cell. A picture becomes a list of
+    where things are and nothing else: it cannot memorise pictures, so a few dozen
+    demonstrations teach it to reach. Cameras share the convolutions.
     """
 
     line: torch.Tensor
 
     def __init__(self, cameras: int, config: NetConfig, device: torch.device | str = "cpu") -> None:
         super().__init__()
-        c = config.channels
-        stride = 4 if config.image_size >= 64 else 2
-        self.near = nn.Sequential(
-            nn.Conv2d(3, c, 2 * stride, stride, stride // 2, device=device),  # [c, size / stride, ...]
+        c, stride = config.channels, 4 if config.image_size > 64 else 2
+        self.maps = nn.Sequential(
+            nn.Conv2d(3, c, 2 * stride, stride, stride // 2, device=device),  # [c, grid, grid]
             nn.ReLU(),
             nn.Conv2d(c, c, 3, 1, 1, device=device),
-            nn.ReLU(),
         )
-        self.far = nn.Sequential(nn.Conv2d(c, c, 3, 2, 1, device=device), nn.ReLU())
         grid = config.image_size // stride
-        self.temperature = nn.Parameter(torch.zeros((), device=device))  # log of the soft arg-max's sharpness
+        self.log_sharpness = nn.Parameter(torch.full((), math.log(5.0), device=device))
         line = (torch.arange(grid, device=device, dtype=torch.float32) + 0.5) * (2.0 / grid) - 1.0  # in (-1, 1)
         self.register_buffer("line", line, persistent=False)
-        flat = c * (grid // 2) ** 2
-        self.what = nn.ModuleList(nn.Linear(flat, config.image_features, device=device) for _ in range(cameras))
-        self.where = nn.ModuleList(nn.Linear(2 * c, config.image_features, device=device) for _ in range(cameras))
-        self.norm = nn.LayerNorm(config.image_features, device=device)
-        self.size = cameras * (config.image_features + 2 * c)
+        self.size = cameras * 2 * c
 
     def forward(self, images: torch.Tensor) -> torch.Tensor:
-        """uint8 [B, K, h, w, 3] -> [B, K (image_features + 2 channels)]."""
-        batch, cameras = images.shape[:2]
+        """uint8 [B, K, h, w, 3] -> x then y of every channel's point, [B, K 2 channels], in (-1, 1)."""
         x = images.flatten(0, 1).permute(0, 3, 1, 2).to(torch.float32) * (2.0 / 255.0) - 1.0
-        near = self.near(x)  # [B K, c, g, g]
-        points = self.soft_argmax(near).unflatten(0, (batch, cameras))  # [B, K, 2 c]
-        flat = self.far(near).flatten(1).unflatten(0, (batch, cameras))  # [B, K, c g g / 4]
-        codes = []
-        for k, (what, where) in enumerate(zip(self.what, self.where)):
-            codes += [torch.relu(self.norm(what(flat[:, k]) + where(points[:, k]))), points[:, k]]
-        return torch.cat(codes, dim=-1)
-
-    def soft_argmax(self, maps: torch.Tensor) -> torch.Tensor:
-        """Expected (x, y) in (-1, 1) under softmax(sharpness * map) of each channel.  [B, c, g, g] -> [B, 2 c]."""
-        batch, channels, grid, _ = maps.shape
-        weights = torch.softmax((maps * self.temperature.exp()).flatten(2), dim=-1).view(batch, channels, grid, grid)
-        x = (weights.sum(dim=2) * self.line).sum(dim=-1)
-        y = (weights.sum(dim=3) * self.line).sum(dim=-1)
-        return torch.cat([x, y], dim=-1)
+        maps = self.maps(x) * self.log_sharpness.exp()  # [B K, c, g, g]
+        weights = torch.softmax(maps.flatten(2), dim=-1).view_as(maps)
+        across = (weights.sum(dim=2) * self.line).sum(dim=-1)  # [B K, c]
+        down = (weights.sum(dim=3) * self.line).sum(dim=-1)
+        return torch.cat([across, down], dim=-1).view(len(images), self.size)
 
 
 class ActorCritic(nn.Module):
@@ -160,13 +141,14 @@ def build(
     obs: ObsSpec, action: ActionSpec, config: NetConfig | None = None, *, seed: int = 0, device: torch.device | str = "cpu"
 ) -> ActorCritic:
     """Make a network whose first weights depend on `seed` only, whatever the device."""
-    net = ActorCritic(obs, action, config, device="cpu")
+    with torch.random.fork_rng(devices=[]):  # torch's own initialisation, overwritten below
+        net = ActorCritic(obs, action, config, device="cpu")
     initialise(net, seed)
     return net.to(device)
 
 
 def initialise(net: ActorCritic, seed: int) -> None:
-    """Draw all weights afresh from a generator of their own, leaving the global one alone."""
+    """Draw all weights afresh from a generator of their own."""
     generator = torch_generator(seed, 0, "rl/init")
     for module in net.modules():
         if isinstance(module, (nn.Linear, nn.Conv2d)):
