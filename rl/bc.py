@@ -110,7 +110,7 @@ def record(
             running[row].append((packed.select(index), actions[row : row + 1].clone()))
         obs, _, terminated, truncated, info = env.step(actions.numpy())
         steps += env.num_envs
-        for row in np.flatnonzero(np.asarray(terminated) | np.asarray(truncated)):
+        for row in np.flatnonzero(np.asarray(terminated) | np.asarray(truncated)).tolist():
             good = not only_success or "success" not in info or bool(info["success"][row])
             if good and len(kept[row]) < quota:
                 kept[row].append(running[row])
@@ -215,7 +215,9 @@ def _clone_step(
     loss = (mean - demos.actions[rows].to(net.device)).square().mean()
     value = float(loss.detach())
     if not np.isfinite(value):
-        raise DivergedError(f"the cloning loss is {value} at step {step}", fix="Lower bc.lr or check the demonstrations.")
+        raise DivergedError(
+            f"the cloning loss is {value} at step {step}", fix="Lower bc.lr or check the demonstrations."
+        )
     optimiser.zero_grad(set_to_none=True)
     loss.backward()
     optimiser.step()

@@ -78,9 +78,7 @@ class RolloutBuffer:
         self.actions[t], self.log_probs[t], self.values[t] = action, log_prob, value
         self.means[t], self.prior_means[t] = mean, prior_mean
 
-    def put_outcome(
-        self, t: int, reward: torch.Tensor, terminated: torch.Tensor, truncated: torch.Tensor
-    ) -> None:
+    def put_outcome(self, t: int, reward: torch.Tensor, terminated: torch.Tensor, truncated: torch.Tensor) -> None:
         """Store what the environment answered at step t."""
         self.rewards[t], self.terminations[t], self.truncations[t] = reward, terminated, truncated
 

@@ -173,9 +173,9 @@ def parse_spec(spec: Any, available: int, where: str = "placement") -> tuple[Pro
         left, colon, right = text.partition(":")
         owned = _ranks(left, available, f"{where}: part {text!r}", allow_all=True)
         first = len(processes)
-        ranks = _ranks(right, MAX_RANK + 1, f"{where}: part {text!r}", allow_all=False) if colon else tuple(
-            range(first, first + len(owned))
-        )
+        ranks = tuple(range(first, first + len(owned)))
+        if colon:
+            ranks = _ranks(right, MAX_RANK + 1, f"{where}: part {text!r}", allow_all=False)
         if ranks[0] != first:
             raise UsageError(
                 f"{where}: part {text!r} starts at process {ranks[0]}",
@@ -222,7 +222,9 @@ def require_in_process(placement: Placement) -> None:
     fix = 'Use num_nodes: 1 with component_placement {"actor,env,rollout": all} on one resource.'
     if placement.num_nodes > 1:
         raise UnavailableError(
-            f"the placement needs {placement.num_nodes} nodes", why="running on several nodes is not implemented", fix=fix
+            f"the placement needs {placement.num_nodes} nodes",
+            why="running on several nodes is not implemented",
+            fix=fix,
         )
     groups = {group.label: group for group in placement.node_groups}
     for component in placement.components.values():
@@ -241,7 +243,7 @@ def require_in_process(placement: Placement) -> None:
             )
         if len(component.processes[0].resources) > 1:
             raise UnavailableError(
-                f"component {component.component!r} needs {len(component.processes[0].resources)} devices in one process",
+                f"component {component.component!r} needs {len(component.processes[0].resources)} devices at once",
                 why="a process drives one device",
                 fix=fix,
             )

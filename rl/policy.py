@@ -40,9 +40,7 @@ class Policy:
         return self.net.action
 
     @torch.no_grad()
-    def act(
-        self, obs: Observation, deterministic: bool = True, generator: torch.Generator | None = None
-    ) -> np.ndarray:
+    def act(self, obs: Observation, deterministic: bool = True, generator: torch.Generator | None = None) -> np.ndarray:
         """Return actions float32 [N, A] in [-1, 1] for N observations.
 
         Args:

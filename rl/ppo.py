@@ -7,6 +7,7 @@ update early, and a leash holds the policy near the clone it started from.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -167,11 +168,10 @@ class PPO:
                 loss = surrogate + leash * strayed - config.entropy * entropy(spread)
                 norm = self._step(self.actor_optimiser, loss, "policy")
                 clipped = ((ratio - 1.0).abs() > config.clip).float().mean()
-                seen = {
-                    "policy_loss": surrogate, "kl": moved, "prior_kl": strayed, "clip_fraction": clipped,
-                    "grad_norm": norm,
-                }  # fmt: skip
-                sums = {name: sums.get(name, 0.0) + float(torch.as_tensor(value).detach()) for name, value in seen.items()}
+                seen = {"policy_loss": surrogate, "kl": moved, "prior_kl": strayed, "clip_fraction": clipped}
+                for name, value in seen.items():
+                    sums[name] = sums.get(name, 0.0) + float(value.detach())
+                sums["grad_norm"] = sums.get("grad_norm", 0.0) + norm
                 steps += 1
             if stopped:
                 break
@@ -191,7 +191,7 @@ class PPO:
         loss.backward()
         parameters = [p for group in optimiser.param_groups for p in group["params"]]
         norm = float(nn.utils.clip_grad_norm_(parameters, self.config.max_grad_norm))
-        if not (torch.isfinite(loss) and norm == norm and norm != float("inf")):
+        if not (torch.isfinite(loss) and math.isfinite(norm)):
             raise DivergedError(
                 f"the {name} loss is {float(loss.detach())} with gradient norm {norm}",
                 why="the weights were left as they were before this step",
@@ -199,4 +199,3 @@ class PPO:
             )
         optimiser.step()
         return norm
-

@@ -112,7 +112,7 @@ class Trainer:
             buffer.put_decision(t, packed, features, action, log_prob(mean, log_std, action), mean, prior_mean, value)
             self.obs, reward, terminated, truncated, info = self.env.step(clip_action(action).cpu().numpy())
             reward, terminated, truncated = np.asarray(reward), np.asarray(terminated), np.asarray(truncated)
-            if not (np.isfinite(reward).all() and all(np.isfinite(self.obs[k]).all() for k in ("proprio",))):
+            if not (np.isfinite(reward).all() and np.isfinite(self.obs["proprio"]).all()):
                 raise DivergedError(
                     f"the environment returned a reward or proprioception that is not finite at step {self.steps}",
                     fix="Check the physics for instability; no weight was changed.",
@@ -145,7 +145,7 @@ class Trainer:
         values = self._value(features, packed).cpu()
         final = final_observation(info, finished, self.net.obs)
         if final is not None:
-            rows = torch.from_numpy(np.flatnonzero(finished))
+            rows = torch.as_tensor(np.flatnonzero(finished), device="cpu")
             ended = self._pack(final).select(rows)
             values[rows] = self._value(self._features(self.net, ended), ended).cpu()
         return values
@@ -157,11 +157,17 @@ class Trainer:
         tensors = pack_module("net", self.net) | pack_module("prior", self.prior)
         tensors |= pack_optimiser("actor", self.algorithm.actor_optimiser)
         tensors |= pack_optimiser("critic", self.algorithm.critic_optimiser)
-        tensors |= {f"obs/rgb/{name}": torch.as_tensor(image) for name, image in self.obs["rgb"].items()}
-        tensors |= {f"obs/{key}": torch.as_tensor(self.obs[key]) for key in ("proprio", "privileged") if key in self.obs}
+        tensors |= {f"obs/rgb/{name}": torch.as_tensor(image, device="cpu") for name, image in self.obs["rgb"].items()}
+        tensors |= {
+            f"obs/{key}": torch.as_tensor(self.obs[key], device="cpu")
+            for key in ("proprio", "privileged")
+            if key in self.obs
+        }
         get_state = getattr(self.env, "get_state", None)
         if get_state is not None:
-            tensors |= {f"env/{name}": torch.as_tensor(np.asarray(value)) for name, value in get_state().items()}
+            tensors |= {
+                f"env/{name}": torch.as_tensor(np.asarray(value), device="cpu") for name, value in get_state().items()
+            }
         state = {"ppo": to_dict(self.ppo_config), "run": to_dict(self.run), "num_envs": self.env.num_envs}
         return save_checkpoint(root, self.iteration, tensors, state)
 
@@ -169,11 +175,11 @@ class Trainer:
         """Continue from a checkpoint; return whether the continuation is exact (the environment has states)."""
         tensors, state = checkpoint.tensors, checkpoint.state
         mine = {"ppo": to_dict(self.ppo_config), "run": to_dict(self.run), "num_envs": self.env.num_envs}
-        changed = [name for name in mine if state.get(name) != mine[name] and name != "run"]
-        then, now = dict(state.get("run", {}), total_steps=0), dict(mine["run"], total_steps=0)
-        if changed or then != now:
+        theirs = {**state, "run": {**state.get("run", {}), "total_steps": self.run.total_steps}}
+        changed = [name for name in mine if theirs.get(name) != mine[name]]
+        if changed:
             raise UsageError(
-                f"the checkpoint was written with other settings ({', '.join(changed or ['run'])})",
+                f"the checkpoint was written with other settings ({', '.join(changed)})",
                 fix="Give the same settings (only run.total_steps may change), or choose another folder.",
             )
         unpack_module("net", self.net, tensors)
@@ -259,7 +265,8 @@ def train(
         while trainer.iteration < iterations:
             metrics = trainer.iterate()
             unsaved = True
-            if checkpoints and (trainer.iteration % trainer.run.checkpoint_every == 0 or trainer.iteration == iterations):
+            due = trainer.iteration % trainer.run.checkpoint_every == 0 or trainer.iteration == iterations
+            if checkpoints and due:
                 trainer.save(checkpoints)
                 unsaved = False
             yield Progress("ppo", trainer.steps, total, metrics)

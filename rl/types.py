@@ -182,9 +182,10 @@ def pack(obs: Observation, spec: ObsSpec, image_size: int) -> Packed:
     proprio = torch.as_tensor(obs["proprio"], dtype=torch.float32, device="cpu")
     rows = len(proprio)
     images = [shrink(torch.as_tensor(obs["rgb"][name], device="cpu"), image_size) for name, _, _ in spec.cameras]
-    stacked = torch.stack(images, dim=1) if images else torch.zeros(
-        (rows, 0, image_size, image_size, 3), dtype=torch.uint8, device="cpu"
-    )
+    if images:
+        stacked = torch.stack(images, dim=1)
+    else:
+        stacked = torch.zeros((rows, 0, image_size, image_size, 3), dtype=torch.uint8, device="cpu")
     if spec.privileged and "privileged" in obs:
         privileged = torch.as_tensor(obs["privileged"], dtype=torch.float32, device="cpu")
     else:

@@ -19,7 +19,9 @@ class PointReach:
     in one camera picture of `size` pixels, otherwise proprioception holds it.
     """
 
-    def __init__(self, num_envs: int = 8, size: int = 0, radius: float = 0.1, limit: int = 16, privileged: bool = False):
+    def __init__(
+        self, num_envs: int = 8, size: int = 0, radius: float = 0.1, limit: int = 16, privileged: bool = False
+    ):
         self.num_envs, self.size, self.radius, self.limit, self.privileged = num_envs, size, radius, limit, privileged
         self.metadata: dict[str, Any] = {"autoreset_mode": "SAME_STEP"}
         line = (np.arange(max(size, 1), dtype=np.float32) + 0.5) * (2.4 / max(size, 1)) - 1.2

@@ -10,7 +10,7 @@ from rl.nets import ImageEncoder, NetConfig, build
 from rl.types import ActionSpec, ObsSpec, Packed
 
 SPEC = ObsSpec((("left", 32, 32), ("right", 32, 32)), proprio=3, privileged=2)
-CONFIG = NetConfig(image_size=32, channels=8, hidden=(32,))
+CONFIG = NetConfig(image_size=32, cell=2, channels=8, hidden=(32,))
 
 
 def batch(rows=5, seed=0):
@@ -47,7 +47,7 @@ def test_the_critic_sends_no_gradient_into_the_features():
 
 
 def test_the_soft_arg_max_follows_a_bright_spot():
-    encoder = ImageEncoder(1, NetConfig(image_size=32, channels=1))
+    encoder = ImageEncoder(1, NetConfig(image_size=32, cell=2, channels=1))
     with torch.no_grad():
         for module in encoder.maps:
             if isinstance(module, torch.nn.Conv2d):
@@ -70,7 +70,7 @@ def test_weights_come_from_the_seed_and_leave_the_global_generator_alone():
     assert torch.equal(torch.rand(1), before)
     torch.manual_seed(99)
     again, other = build(SPEC, ActionSpec(4), CONFIG, seed=3), build(SPEC, ActionSpec(4), CONFIG, seed=4)
-    same = [torch.equal(a, b) for a, b in zip(first.parameters(), again.parameters())]
+    same = [torch.equal(a, b) for a, b in zip(first.parameters(), again.parameters(), strict=True)]
     assert all(same)
     assert not torch.equal(first.actor_out.weight, other.actor_out.weight)
 
@@ -82,7 +82,7 @@ def test_log_std_has_a_floor():
     assert net.log_std().tolist() == [CONFIG.log_std_min] * 4
 
 
-@pytest.mark.parametrize("bad", [{"image_size": 30}, {"image_size": 8}, {"log_std": -5.0}])
+@pytest.mark.parametrize("bad", [{"image_size": 30}, {"image_size": 8}, {"log_std": -5.0}, {"cell": 3}])
 def test_impossible_configurations_are_refused(bad):
     with pytest.raises(UsageError):
         NetConfig(**bad)

@@ -116,7 +116,7 @@ def test_bad_clusters(change, message):
     ("placement", "message"),
     [
         ({"actor": "0-3"}, "'actor' needs 4 processes"),
-        ({"actor": "0-1:0"}, "2 devices in one process"),
+        ({"actor": "0-1:0"}, "2 devices at once"),
         ({"actor": 0, "env": 1}, "different devices"),
     ],
 )

@@ -18,7 +18,9 @@ from rl.types import ActionSpec, obs_spec
 def saved(point_reach, tmp_path):
     env = point_reach(3, size=16, privileged=True)
     obs, _ = env.reset(seed=0)
-    net = build(obs_spec(obs), ActionSpec(2, hold=2), NetConfig(image_size=16, channels=4, hidden=(16,)), seed=5)
+    net = build(
+        obs_spec(obs), ActionSpec(2, hold=2), NetConfig(image_size=16, cell=2, channels=4, hidden=(16,)), seed=5
+    )
     net.proprio_stats.update(torch.randn(50, 2) * 3 + 1)
     return env, obs, net, save_policy(net, tmp_path / "policy", {"task": "reach", "score": 0.5})
 

@@ -14,7 +14,7 @@ from rl.types import ActionSpec, check_env
 
 def trainer(env, **ppo):
     spec = check_env(env, 2)
-    net = build(spec, ActionSpec(2), NetConfig(image_size=16, channels=4, hidden=(32,)))
+    net = build(spec, ActionSpec(2), NetConfig(image_size=16, cell=2, channels=4, hidden=(32,)))
     out = Trainer(env, net, PPOConfig(**{"warmup_iterations": 0, "minibatch": 64, **ppo}), RunConfig(horizon=16))
     out.start()
     return out
@@ -91,7 +91,7 @@ def test_a_frozen_encoder_stays_and_a_trained_one_moves(point_reach):
         run = trainer(point_reach(4, size=16), encoder_lr=rate)
         before = weights(run.net.encoder_parameters())
         run.iterate()
-        assert any(not torch.equal(a, b) for a, b in zip(before, run.net.encoder_parameters())) is moves
+        assert any(not torch.equal(a, b) for a, b in zip(before, run.net.encoder_parameters(), strict=True)) is moves
 
 
 def test_target_kl_ends_the_update_early(point_reach):

@@ -14,7 +14,7 @@ from rl.ppo import PPOConfig
 from rl.runner import RunConfig, train
 from rl.types import ActionSpec, check_env
 
-SMALL = NetConfig(image_size=16, channels=4, hidden=(32,))
+SMALL = NetConfig(image_size=16, cell=2, channels=4, hidden=(32,))
 
 
 def fresh(env, config=SMALL, seed=0):
@@ -45,8 +45,10 @@ def test_resume_equals_an_undisturbed_run_bit_for_bit(point_reach, tmp_path, enc
     other = point_reach(4, size=16, privileged=True)
     got = [e.metrics for e in train(other, resumed, ppo, run, checkpoints=tmp_path) if isinstance(e, Progress)]
     assert len(got) == 3
-    for mine, theirs in zip(got, expected[3:]):
-        assert {k: v for k, v in mine.items() if "time" not in k} == {k: v for k, v in theirs.items() if "time" not in k}
+    for mine, theirs in zip(got, expected[3:], strict=True):
+        assert {k: v for k, v in mine.items() if "time" not in k} == {
+            k: v for k, v in theirs.items() if "time" not in k
+        }
     for name, value in straight.state_dict().items():
         assert torch.equal(value, resumed.state_dict()[name]), name
 
@@ -65,7 +67,9 @@ def test_a_kill_loses_only_the_steps_since_the_last_checkpoint(point_reach, tmp_
     copy.mkdir()
     (tmp_path / frozen).rename(copy / frozen)
     assert sum(isinstance(e, Progress) for e in train(point_reach(4), resumed, ppo, run, checkpoints=copy)) == 3
-    assert all(torch.equal(a, b) for a, b in zip(straight.state_dict().values(), resumed.state_dict().values()))
+    assert all(
+        torch.equal(a, b) for a, b in zip(straight.state_dict().values(), resumed.state_dict().values(), strict=True)
+    )
 
 
 def test_an_environment_without_states_resumes_with_a_warning(point_reach, tmp_path):
@@ -103,7 +107,7 @@ def test_solves_reaching_from_state(point_reach, score):
 def test_improves_a_partial_clone_from_pixels(point_reach, score):
     """Twenty demonstrations give a clone that often fails; PPO, seeing the same pictures, adds 15 points or more."""
     env = point_reach(16, size=32)
-    net = fresh(env, NetConfig(image_size=32, channels=16))
+    net = fresh(env, NetConfig(image_size=32, cell=2, channels=16))
     demos = record(env, env.expert, 20, 32, seed=1)
     list(clone(net, demos, BCConfig(steps=200, minibatch=64, held_out=0.0)))
     before = score(env, Policy(net).act, 192)
