@@ -27,7 +27,7 @@ from rl.distributions import clip_action, log_prob, sample
 from rl.nets import ActorCritic, build
 from rl.ppo import PPO, PPOConfig
 from rl.training import pack_module, pack_optimiser, unpack_module, unpack_optimiser
-from rl.types import Observation, Packed, VectorEnv, check_obs, final_observation, pack
+from rl.types import Observation, Packed, VectorEnv, check_autoreset, check_obs, final_observation, pack
 
 
 @dataclass(frozen=True)
@@ -58,6 +58,7 @@ class Trainer:
     """Everything that changes during training, and how it is saved. Use `train`, which drives it."""
 
     def __init__(self, env: VectorEnv, net: ActorCritic, ppo: PPOConfig, run: RunConfig) -> None:
+        check_autoreset(env)
         self.env, self.net, self.ppo_config, self.run = env, net, ppo, run
         self.algorithm = PPO(net, ppo)
         self.prior = build(net.obs, net.action, net.config, device=net.device)  # the policy to stay near

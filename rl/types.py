@@ -106,13 +106,8 @@ def _check_array(array: Any, shape: tuple[int, ...], dtype: str, where: str) -> 
         raise InputError(f"{where} is {found[1]} {list(found[0])}", why=f"expected {dtype} {list(shape)}")
 
 
-def check_env(env: VectorEnv, action_size: int, steps: int = 3, seed: int = 0) -> ObsSpec:
-    """Reset, take random steps and refuse an environment that breaks the protocol.
-
-    Raises:
-        UsageError: The autoreset mode is not SAME_STEP, or a finished row has no final observation.
-        InputError: A shape or dtype changes between steps or is not the protocol's.
-    """
+def check_autoreset(env: VectorEnv) -> None:
+    """Raise UsageError unless the environment declares SAME_STEP autoreset."""
     mode = env.metadata.get("autoreset_mode")
     if getattr(mode, "name", mode) != "SAME_STEP":
         raise UsageError(
@@ -120,6 +115,16 @@ def check_env(env: VectorEnv, action_size: int, steps: int = 3, seed: int = 0) -
             why="the trainer bootstraps from final observations, which only SAME_STEP gives",
             fix='Set metadata["autoreset_mode"] = AutoresetMode.SAME_STEP and fill info["final_obs"].',
         )
+
+
+def check_env(env: VectorEnv, action_size: int, steps: int = 3, seed: int = 0) -> ObsSpec:
+    """Reset, take random steps and refuse an environment that breaks the protocol.
+
+    Raises:
+        UsageError: The autoreset mode is not SAME_STEP, or a finished row has no final observation.
+        InputError: A shape or dtype changes between steps or is not the protocol's.
+    """
+    check_autoreset(env)
     obs, _ = env.reset(seed=seed)
     spec = obs_spec(obs)
     check_obs(obs, spec, env.num_envs)
