@@ -192,11 +192,22 @@ def _bodies(entries: list[dict[str, Any]], tensors: dict[str, torch.Tensor], fol
             if any(name not in tensors for name in names):
                 raise InputError(f"{folder / 'tracks.safetensors'} lacks the track of body '{entry['name']}'")
             times, positions, quats = (tensors[name] for name in names)
-            if (times.dtype, positions.dtype, quats.dtype) != (torch.float64, torch.float32, torch.float32):
+            if not (_is_double(times) and positions.dtype == quats.dtype == torch.float32):
                 raise InputError(f"{folder / 'tracks.safetensors'}: body '{entry['name']}' has odd number types")
-            track = Track(times.numpy(), positions, quats)
+            try:
+                track = Track(times.numpy(), positions, quats)
+            except InputError as error:
+                where = f"{folder / 'tracks.safetensors'}: body '{entry['name']}'"
+                raise InputError(f"{where}: {error.what}", why=error.why, fix=error.fix) from error
         bodies.append(Body(entry["name"], entry["id"], entry["kind"], entry["parent"], track))
+    expected = {f"{b.id}.{part}" for b in bodies if b.track is not None for part in ("times", "positions", "quats")}
+    if set(tensors) - expected:
+        raise InputError(f"{folder / 'tracks.safetensors'} holds {min(set(tensors) - expected)!r} of no body")
     return bodies
+
+
+def _is_double(tensor: torch.Tensor) -> bool:
+    return tensor.is_floating_point() and tensor.element_size() == 8
 
 
 def _colour_tensors(colour: dict[str, Affine]) -> dict[str, torch.Tensor]:
@@ -212,7 +223,7 @@ def _colour(names: list[Any], tensors: dict[str, torch.Tensor], folder: Path) ->
         raise InputError(f"{folder / 'scene.json'}: colour must list different camera names")
     for key, shape in (("matrix", (count, 3, 3)), ("offset", (count, 3))):
         tensor = tensors.get(key)
-        if tensor is None or tuple(tensor.shape) != shape or tensor.dtype != torch.float64:
+        if tensor is None or tuple(tensor.shape) != shape or not _is_double(tensor):
             raise InputError(f"{where}: {key} is missing or not float64 of shape {list(shape)}")
     matrix, offset = tensors["matrix"].numpy(), tensors["offset"].numpy()
     return {name: (matrix[i], offset[i]) for i, name in enumerate(names)}

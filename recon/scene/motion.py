@@ -53,13 +53,12 @@ class Track:
         if times.ndim != 1 or len(times) == 0 or not np.isfinite(times).all() or (np.diff(times) <= 0).any():
             raise InputError("a track has no usable times", why="at least one, finite and increasing, are needed")
         for name, width in (("positions", 3), ("quats", 4)):
-            column = torch.as_tensor(getattr(self, name))
+            column = getattr(self, name)
             if tuple(column.shape) != (len(times), width) or not bool(torch.isfinite(column).all()):
                 raise InputError(
                     f"a track's {name} of shape {list(column.shape)} cannot be used",
                     why=f"finite numbers of shape {[len(times), width]} are needed",
                 )
-            object.__setattr__(self, name, column)
         times.flags.writeable = False
         object.__setattr__(self, "times", times)
 

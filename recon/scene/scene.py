@@ -76,7 +76,9 @@ class Scene:
         start = self.time_range[0] if t is None else t
         poses = {b.id: b.pose_at(start, self.gaussians.device) for b in self.bodies if b.name not in body_poses}
         if body_poses:
-            matrices = torch.stack([torch.as_tensor(pose) for pose in body_poses.values()])
+            like = self.gaussians.means
+            poses_given = [torch.as_tensor(p, dtype=like.dtype, device=like.device) for p in body_poses.values()]
+            matrices = torch.stack(poses_given)
             quats = matrix_to_quat(matrices[:, :3, :3])
             poses |= {known[name].id: (quats[i], matrices[i, :3, 3]) for i, name in enumerate(body_poses)}
         return pose_gaussians(self.gaussians, poses, t, drop_faded=drop_faded)

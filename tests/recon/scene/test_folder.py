@@ -181,6 +181,19 @@ def test_tensors_that_lie_are_refused(folder: Path) -> None:
         write_manifest(folder)
         with pytest.raises(InputError, match=message):
             load_scene(folder)
+    write_tensors(path, good)
+    tracks = folder / "tracks.safetensors"
+    poses = read_tensors(tracks)
+    for bad, message in (
+        ({**poses, "7.times": poses["1.times"]}, "holds '7.times' of no body"),
+        ({**poses, "1.times": poses["1.times"].float()}, "body 'arm' has odd number types"),
+        ({**poses, "1.times": poses["1.times"].flip(0)}, "tracks.safetensors: body .arm.: a track has no usable times"),
+        ({**poses, "1.quats": poses["1.quats"][:2]}, "quats of shape"),
+    ):
+        write_tensors(tracks, bad)
+        write_manifest(folder)
+        with pytest.raises(InputError, match=message):
+            load_scene(folder)
     path.write_bytes(b"\xff" * 64)
     write_manifest(folder)
     with pytest.raises(InputError, match="not a valid safetensors file"):
