@@ -13,7 +13,7 @@ MIN_BASELINE = 1e-3  # of the largest distance between two cameras; closer ones 
 
 
 def neighbours(cameras: Mapping[str, Camera], count: int, max_angle: float = MAX_AXIS_ANGLE) -> dict[str, list[str]]:
-    """Per camera up to `count` others, nearest centre first, whose optical axes differ by less than `max_angle` degrees.
+    """Per camera up to `count` others, nearest centre first, with optical axes less than `max_angle` degrees apart.
 
     Cameras in the same place as each other are not neighbours: two pictures from one point hold no depth.
     """

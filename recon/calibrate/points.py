@@ -28,7 +28,7 @@ COMPANY = 0.04  # of the distance to the nearest camera
 
 @dataclass(frozen=True)
 class Points:
-    """xyz: float64 [M, 3] world. rgb: uint8 [M, 3]. views: int64 [M] cameras that saw it. error: [M] largest, pixels."""
+    """xyz: float64 [M, 3] world. rgb: uint8 [M, 3]. views: int64 [M] cameras. error: [M] pixels, the largest."""
 
     xyz: np.ndarray
     rgb: np.ndarray
@@ -179,7 +179,7 @@ def _join_tracks(found: list[tuple[int, int, np.ndarray]], features: list[Featur
     """
     base = np.cumsum([0] + [len(f.uv) for f in features])
     empty = np.empty((0, 2), dtype=np.int64)
-    links = np.concatenate([empty] + [m + [base[i], base[j]] for i, j, m in found])
+    links = np.concatenate([empty] + [m + np.array([base[i], base[j]]) for i, j, m in found])
     total = int(base[-1])
     graph = coo_matrix((np.ones(len(links), bool), (links[:, 0], links[:, 1])), shape=(total, total))
     label = connected_components(graph, directed=False)[1]

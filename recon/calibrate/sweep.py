@@ -24,15 +24,15 @@ from recon.capture.check import focus_point
 from recon.geometry.camera import Camera
 
 WINDOW = 7  # pixels of the reduced picture
-NOISE = 1.5  # grey levels: e = NOISE^2
+NOISE = 0.7  # grey levels: e = NOISE^2; a plate is a median of many frames, so little noise is left
 MIN_SCORE = 0.6
 MIN_MARGIN = 0.03  # over the best score elsewhere along the ray
 PLANES = (48, 192)  # fewest, most
-STEP = 0.75  # pixels between neighbouring planes in the farthest neighbour
+STEP = 1.0  # pixels between neighbouring planes in the farthest neighbour
 AGREE_PIXELS = 1.0  # of the reduced picture
 AGREE_DEPTH = 0.02  # relative
 NEAR_SHARE, FAR_SHARE = 0.7, 1.5  # the depth range is that of the matches, widened
-TEXTURE = 1.0  # grey levels, standard deviation in the window
+TEXTURE = 0.5  # grey levels, standard deviation in the window
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,8 @@ def sweep_points(
         xyz, pixels = _lift(one)
         votes = _votes(xyz, pixels, one.camera, [other for n, other in maps.items() if n != name])
         keep = votes >= agree
-        uv = (pixels[keep] + 0.5) * (cameras[name].width / one.camera.width)
+        full = cameras[name]
+        uv = (pixels[keep] + 0.5) * [full.width / one.camera.width, full.height / one.camera.height]
         score = one.score[pixels[keep, 1], pixels[keep, 0]]
         found.append(Points(xyz[keep], _rounded(sample(plates[name], uv)), votes[keep] + 1, 1.0 - score))
     joined = Points(*(np.concatenate(c) for c in zip(*((p.xyz, p.rgb, p.views, p.error) for p in found), strict=True)))
@@ -230,7 +231,9 @@ def _votes(xyz: np.ndarray, pixels: np.ndarray, camera: Camera, others: list[Dep
     for other in others:
         there, cell, _ = _into(other.camera, xyz)
         depth = other.depth[cell[:, 1], cell[:, 0]].astype(np.float64)
-        rays = np.c_[(cell + 0.5 - [other.camera.cx, other.camera.cy]) / [other.camera.fx, other.camera.fy], np.ones(len(cell))]
+        rays = np.c_[
+            (cell + 0.5 - [other.camera.cx, other.camera.cy]) / [other.camera.fx, other.camera.fy], np.ones(len(cell))
+        ]
         # The other map's own point in that cell, taken back to this camera. It was measured at the cell's centre: the
         # half pixel it may be off there is part of the tolerance.
         world_from_other = np.linalg.inv(other.camera.cam_from_world)
@@ -255,7 +258,7 @@ def _into(camera: Camera, xyz: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.n
 
 
 def thin(points: Points, most: int) -> Points:
-    """At most about `most` points: the one with the least error of each cell of a grid that is as fine as that allows."""
+    """At most `most` points: the one with the least error of each cell of a grid that is as fine as that allows."""
     if len(points) <= most:
         return points
     extent = np.percentile(points.xyz, [2, 98], axis=0)
