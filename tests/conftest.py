@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
+import socket
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 # Two threads on a busy machine spin at barriers; tests are faster with one. Set before torch loads.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -32,3 +35,19 @@ def _single_thread() -> None:
     import torch
 
     torch.set_num_threads(int(os.environ["OMP_NUM_THREADS"]))
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _offline() -> Iterator[None]:
+    """Refuse connections to anywhere but this machine: nothing we do needs a network."""
+    connect = socket.socket.connect
+
+    def local_only(self: socket.socket, address: Any) -> None:
+        host = address[0] if isinstance(address, tuple) else "localhost"
+        if self.family != socket.AF_UNIX and host not in ("localhost", "127.0.0.1", "::1"):
+            raise OSError(f"tests are offline, refusing a connection to {host}")
+        connect(self, address)
+
+    socket.socket.connect = local_only  # type: ignore[method-assign]
+    yield
+    socket.socket.connect = connect  # type: ignore[method-assign]

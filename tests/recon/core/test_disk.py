@@ -12,7 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from recon.core.errors import InputError
+from recon.core import files
+from recon.core.errors import InputError, ReconError
 from recon.core.files import data_file, data_root, inside, read_bytes, read_json, sha256_file, write_bytes, write_json
 from tests.recon.core.child import become_nobody, killed_at, left_over, outcome
 
@@ -173,3 +174,14 @@ def test_bundled_data_is_found_and_a_wrong_name_is_answered() -> None:
         data_file(known.name + "x")
     with pytest.raises(InputError, match="refusing"):
         data_file("../pyproject.toml")
+
+
+def test_bundled_data_is_found_in_a_wheel_and_in_a_tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(files, "__file__", str(tmp_path / "recon" / "core" / "files.py"))
+    (tmp_path / "data").mkdir()  # a stranger's folder: no project file beside it
+    with pytest.raises(ReconError, match="bundled data is missing"):
+        data_root()
+    (tmp_path / "pyproject.toml").touch()
+    assert data_root() == tmp_path.resolve() / "data"
+    (tmp_path / "recon" / "_data").mkdir(parents=True)
+    assert data_root() == tmp_path.resolve() / "recon" / "_data"
