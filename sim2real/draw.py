@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import torch
@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from recon.core.errors import UsageError, did_you_mean
 from recon.geometry.camera import Camera, project
-from recon.geometry.quaternion import quat_multiply, quat_to_matrix
+from recon.geometry.quaternion import quat_normalize, quat_to_matrix
 from recon.geometry.sh import eval_sh, sh_degree
 from recon.render.api import rasterize
 from recon.render.types import RasterConfig, Rendering
@@ -29,7 +29,8 @@ if TYPE_CHECKING:
     from sim2real.physics import Marker, World
 
 Array = NDArray[np.float64]
-ROBOT_POINTS = 4000  # surface Gaussians of the whole robot
+Floats = NDArray[np.float32]
+ROBOT_POINTS = 3000  # surface Gaussians of the whole robot
 MARKER_POINTS = 96
 AMBIENT = 0.6  # share of a mover's colour that does not depend on where its surface faces
 RASTER = RasterConfig()
@@ -49,30 +50,56 @@ class Splats:
         return len(self.means)
 
 
+class Poses(NamedTuple):
+    """Bodies of one environment as MuJoCo gives them: xpos [B, 3] m, xquat [B, 4] wxyz, xmat [B, 9]."""
+
+    positions: Array
+    quats: Array
+    matrices: Array
+
+
 @dataclass(frozen=True)
 class Movers:
-    """Gaussians in the frames of bodies. body [M]: rows of a MuJoCo pose table; rgb [M, 3] before shading."""
+    """Gaussians in the frames of bodies, float32 arrays.
 
-    body: torch.Tensor
-    means: torch.Tensor
-    quats: torch.Tensor
-    scales: torch.Tensor
-    opacities: torch.Tensor
-    rgb: torch.Tensor
+    body [M]: rows of MuJoCo's pose tables. means [M, 3] m, quats [M, 4] wxyz unit, normals [M, 3] (the third axis),
+    scales [M, 3] m, opacities [M], rgb [M, 3] before shading.
+    """
+
+    body: NDArray[np.int64]
+    means: Floats
+    quats: Floats
+    normals: Floats
+    scales: Floats
+    opacities: Floats
+    rgb: Floats
 
     def __len__(self) -> int:
         return len(self.means)
 
-    def posed(self, positions: torch.Tensor, quats: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """World means [M, 3], quats [M, 4] and shaded rgb [M, 3] for body positions [B, 3] and quats [B, 4] wxyz."""
-        q = quats[self.body]
-        # mu' = P mu + p;  q' = q_P q;  both for the body each row belongs to
-        rotation = quat_to_matrix(quats)[self.body]
-        means = (rotation @ self.means[..., None])[..., 0] + positions[self.body]
-        turned = quat_multiply(q, self.quats)
-        # light from above: a surface's normal is its Gaussian's third axis, whose z is 1 - 2 (x^2 + y^2)
-        up = 1 - 2 * (turned[:, 1] ** 2 + turned[:, 2] ** 2)
-        shade = AMBIENT + (1 - AMBIENT) * (0.5 + 0.5 * up)
+    def posed(self, poses: Poses) -> tuple[Floats, Floats, Floats]:
+        """World means [M, 3], quats [M, 4] and shaded rgb [M, 3] for the poses of all bodies.
+
+        Element by element in a fixed order, so that a row does not depend on what else is posed with it.
+        """
+        p = poses.positions.astype(np.float32)[self.body]
+        q_body = poses.quats.astype(np.float32)[self.body]
+        rotation = poses.matrices.astype(np.float32).reshape(-1, 3, 3)[self.body]
+        x, y, z = self.means[:, :1], self.means[:, 1:2], self.means[:, 2:]
+        # mu' = P mu + p
+        means = rotation[:, :, 0] * x + rotation[:, :, 1] * y + rotation[:, :, 2] * z + p
+        # q' = q_P q (Hamilton)
+        w0, x0, y0, z0 = q_body.T
+        w1, x1, y1, z1 = self.quats.T
+        turned = np.empty_like(self.quats)
+        turned[:, 0] = w0 * w1 - x0 * x1 - y0 * y1 - z0 * z1
+        turned[:, 1] = w0 * x1 + x0 * w1 + y0 * z1 - z0 * y1
+        turned[:, 2] = w0 * y1 - x0 * z1 + y0 * w1 + z0 * x1
+        turned[:, 3] = w0 * z1 + x0 * y1 - y0 * x1 + z0 * w1
+        # light from above, on the surface's normal
+        n, up = self.normals, rotation[:, 2]
+        facing = up[:, 0] * n[:, 0] + up[:, 1] * n[:, 1] + up[:, 2] * n[:, 2]
+        shade = np.float32(AMBIENT) + np.float32(1 - AMBIENT) * (np.float32(0.5) + np.float32(0.5) * facing)
         return means, turned, self.rgb * shade[:, None]
 
 
@@ -100,7 +127,7 @@ def static_splats(gaussians: Gaussians, device: torch.device | str = "cpu") -> S
     )
 
 
-def robot_movers(robot: RobotModel, world: World, seed: int = 0, device: torch.device | str = "cpu") -> Movers:
+def robot_movers(robot: RobotModel, world: World, seed: int = 0) -> Movers:
     """Surface Gaussians of the robot's links and of the task's markers, as movers of `world`'s bodies."""
     from recon.robot.surface import surface_gaussians
 
@@ -110,9 +137,10 @@ def robot_movers(robot: RobotModel, world: World, seed: int = 0, device: torch.d
         arrays = (g.means, g.quats, np.exp(g.log_scales), 1 / (1 + np.exp(-g.logit_opacities)), g.colours)
         parts.append((np.full(len(g.means), body), *arrays))
     parts += [(np.full(MARKER_POINTS, world.model.body(m.name).id), *_sphere(m)) for m in world.markers]
-    body, *arrays = (np.concatenate(column) for column in zip(*parts, strict=True))
-    tensors = [torch.as_tensor(a.astype(np.float32), device=device) for a in arrays]
-    return Movers(torch.as_tensor(body.astype(np.int64), device=device), *tensors)
+    body, means, quats, scales, opacities, rgb = (np.concatenate(column) for column in zip(*parts, strict=True))
+    normals = quat_to_matrix(quat_normalize(quats))[..., 2]
+    arrays = (means, quat_normalize(quats), normals, scales, opacities, rgb)
+    return Movers(body.astype(np.int64), *(np.ascontiguousarray(a, np.float32) for a in arrays))
 
 
 def _sphere(marker: Marker) -> tuple[Array, Array, Array, Array, Array]:
@@ -196,9 +224,9 @@ def make_view(
 ) -> View:
     """Prepare a fixed camera. `gain` (M [3, 3], b [3]) is its colour response; cull=False keeps the full set."""
     device = static.means.device
-    viewmat = torch.as_tensor(camera.cam_from_world, dtype=torch.float32, device=device)[None].contiguous()
-    K = torch.as_tensor(camera.K, dtype=torch.float32, device=device)[None].contiguous()
-    center = torch.as_tensor(camera.center, dtype=torch.float32, device=device)
+    viewmat = torch.tensor(camera.cam_from_world, dtype=torch.float32, device=device)[None].contiguous()
+    K = torch.tensor(camera.K, dtype=torch.float32, device=device)[None].contiguous()
+    center = torch.tensor(camera.center, dtype=torch.float32, device=device)
     directions = torch.nn.functional.normalize(static.means - center, dim=1)
     rgb = (eval_sh(sh_degree(static.sh.shape[1]), static.sh, directions) + 0.5).clamp_min(0.0)
     affine = None
@@ -241,33 +269,46 @@ def seen_by(view: View, backend: str = "auto") -> torch.Tensor:
     return colors.grad.abs().sum(dim=1) > 0
 
 
-def render(view: View, movers: Movers, positions: Array, quats: Array, backend: str = "auto") -> Rendering:
-    """One picture of one environment; body poses as MuJoCo gives them: positions [B, 3], quats [B, 4] wxyz."""
-    device = view.viewmat.device
-    with torch.no_grad():
-        means, turned, rgb = movers.posed(
-            torch.as_tensor(positions, dtype=torch.float32, device=device),
-            torch.as_tensor(quats, dtype=torch.float32, device=device),
-        )
-        static = view.static
-        return rasterize(
-            torch.cat([static.means, means]),
-            torch.cat([static.quats, turned]),
-            torch.cat([static.scales, movers.scales]),
-            torch.cat([static.opacities, movers.opacities]),
-            torch.cat([view.rgb, rgb]),
-            view.viewmat,
-            view.K,
-            view.camera.width,
-            view.camera.height,
-            config=RASTER,
-            backend=backend,
-        )
+class Painter:
+    """Draws one view of one world after another; the static part of the arguments is laid out once."""
 
+    def __init__(self, view: View, movers: Movers, backend: str = "auto") -> None:
+        self.view, self.movers, self.backend = view, movers, backend
+        static, device = view.static, view.viewmat.device
+        self._split = len(static)
+        moving = [torch.zeros((len(movers), n), dtype=torch.float32, device=device) for n in (3, 4)]
+        self._means = torch.cat([static.means, moving[0]])
+        self._quats = torch.cat([static.quats, moving[1]])
+        self._rgb = torch.cat([view.rgb, moving[0]])
+        self._scales = torch.cat([static.scales, torch.from_numpy(movers.scales).to(device)])
+        self._opacities = torch.cat([static.opacities, torch.from_numpy(movers.opacities).to(device)])
 
-def picture(view: View, movers: Movers, positions: Array, quats: Array, backend: str = "auto") -> NDArray[np.uint8]:
-    """[H, W, 3] uint8 sRGB as this camera shows it."""
-    color = render(view, movers, positions, quats, backend).color[0]
-    if view.gain is not None:
-        color = color @ view.gain[0].T + view.gain[1]
-    return (color.clamp(0.0, 1.0) * 255.0 + 0.5).to(torch.uint8).cpu().numpy()
+    def render(self, poses: Poses) -> Rendering:
+        """One picture of one environment."""
+        columns = (self._means, self._quats, self._rgb)
+        for column, values in zip(columns, self.movers.posed(poses), strict=True):
+            column[self._split :].copy_(torch.from_numpy(values))
+        camera = self.view.camera
+        with torch.no_grad():
+            return rasterize(
+                self._means,
+                self._quats,
+                self._scales,
+                self._opacities,
+                self._rgb,
+                self.view.viewmat,
+                self.view.K,
+                camera.width,
+                camera.height,
+                config=RASTER,
+                backend=self.backend,
+            )
+
+    def picture(self, poses: Poses) -> NDArray[np.uint8]:
+        """[H, W, 3] uint8 sRGB as this camera shows it."""
+        color = self.render(poses).color[0]
+        if self.view.gain is not None:
+            # channel by channel: independent of how a matrix product would split the picture
+            matrix, offset = self.view.gain
+            color = sum(color[..., i : i + 1] * matrix[:, i] for i in range(3)) + offset
+        return (color.clamp(0.0, 1.0) * 255.0 + 0.5).to(torch.uint8).cpu().numpy()

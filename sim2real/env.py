@@ -17,8 +17,7 @@ from gymnasium.vector import AutoresetMode
 from numpy.typing import NDArray
 
 from recon.core.errors import InputError, UsageError
-from recon.core.seeding import derive_seed
-from sim2real.draw import View, picture
+from sim2real.draw import Painter, Poses
 from sim2real.physics import TIMESTEP
 from sim2real.scenarios import Scenario, Split
 from sim2real.tasks.expert import reach_action
@@ -59,13 +58,13 @@ class SplatVectorEnv(gymnasium.vector.VectorEnv):  # type: ignore[type-arg]
             raise UsageError("an environment needs num_envs >= 1", why=f"got {num_envs}")
         self.cell, self.task, self.num_envs = cell, cell.task, num_envs
         self.arm, self.model = cell.world.arm, cell.world.model
-        self.views: dict[str, View] = {name: cell.view(name, size, cull=cull) for name in cameras}
+        self.painters: dict[str, Painter] = {name: cell.painter(name, size, cull=cull) for name in cameras}
         self.seed_value, self.split = seed, split
         self.scenarios: list[Scenario] | None = None
         self.substeps = round(1 / (self.task.control.hz * TIMESTEP))
         self._batch = batch.Batch(self.model, num_envs, min(num_envs, os.cpu_count() or 1))
         self._state = {name: view for name in STATE if (view := self._batch.bind(name)).size}
-        self._poses = (self._batch.bind("xpos"), self._batch.bind("xquat"))
+        self._poses = tuple(self._batch.bind(name) for name in ("xpos", "xquat", "xmat"))
         self._tool = self._batch.bind("site_xpos")
         self._mocap = int(self.model.body("target").mocapid[0])
         self._command = np.zeros((num_envs, self.arm.size))
@@ -82,8 +81,8 @@ class SplatVectorEnv(gymnasium.vector.VectorEnv):  # type: ignore[type-arg]
             "proprio": box(-np.inf, np.inf, (2 * self.arm.size + 3,), np.float32),
             "privileged": box(-np.inf, np.inf, (7,), np.float32),
         }
-        if self.views:
-            spaces["rgb"] = gymnasium.spaces.Dict({name: image for name in self.views})
+        if self.painters:
+            spaces["rgb"] = gymnasium.spaces.Dict({name: image for name in self.painters})
         self.single_observation_space = gymnasium.spaces.Dict(spaces)
         self.single_action_space = box(-1.0, 1.0, (self.arm.size,), np.float32)
         self.observation_space = gymnasium.vector.utils.batch_space(self.single_observation_space, count)
@@ -249,30 +248,29 @@ class SplatVectorEnv(gymnasium.vector.VectorEnv):  # type: ignore[type-arg]
             "proprio": np.concatenate([position, velocity, points["tcp"]], axis=1).astype(np.float32),
             "privileged": np.concatenate([gap, points["target"], left], axis=1).astype(np.float32),
         }
-        if self.views:
-            observation["rgb"] = {name: self._pictures(name, rows, base) for name in self.views}
+        if self.painters:
+            observation["rgb"] = {name: self._pictures(name, rows, base) for name in self.painters}
         return observation
 
     def _pictures(self, name: str, rows: NDArray[np.int64] | None, base: Observation | None) -> NDArray[np.uint8]:
-        camera = self.views[name].camera
+        camera = self.painters[name].view.camera
         if rows is None or base is None:
             images = np.empty((self.num_envs, camera.height, camera.width, 3), np.uint8)
             rows = np.arange(self.num_envs)
         else:
             images = base["rgb"][name].copy()
         for i in rows.tolist():
-            images[i] = self.picture(i, self.views[name])
+            images[i] = self.picture(i, self.painters[name])
         return images
 
-    def picture(self, env: int, view: View) -> NDArray[np.uint8]:
+    def picture(self, env: int, painter: Painter) -> NDArray[np.uint8]:
         """[H, W, 3] uint8 of one environment through any prepared view, e.g. a larger one for a video."""
-        positions, quats = self._poses
-        return picture(view, self.cell.movers, positions[env], quats[env], self.cell.backend)
+        return painter.picture(Poses(*(table[env] for table in self._poses)))
 
     def expert_action(self) -> NDArray[np.float32]:
         """What the scripted expert would do now, [N, A]; reads the target's true position."""
         points = self.points()
-        jacobian, _ = self._batch.jac(int(self.model.site_bodyid[self.arm.tcp]), points["tcp"][:, None, :].squeeze(1))
+        jacobian, _ = self._batch.jac(int(self.model.site_bodyid[self.arm.tcp]), points["tcp"])
         home = self.arm.home_qpos[self.arm.qpos]
         gap = points["target"] - points["tcp"]
         return reach_action(jacobian[:, :, self.arm.dof], gap, self._command, home, self.task.control.max_delta)
@@ -331,5 +329,5 @@ def make_vec(
         scene, task, robot=robot, backend=backend, device=device
     )  # fmt: skip
     return SplatVectorEnv(
-        cell, num_envs, seed=derive_seed(seed, 0, "env") % 2**31, cameras=chosen_cameras(cell, cameras), size=size, split=split
+        cell, num_envs, seed=seed, cameras=chosen_cameras(cell, cameras), size=size, split=split
     )

@@ -146,8 +146,8 @@ class _Recorder:
         self.episodes: dict[int, Episode] = {}
         self.filmed = range(min(videos, len(scenarios)))
         self.frames: dict[int, list[NDArray[np.uint8]]] = {i: [] for i in self.filmed}
-        camera = next(iter(env.views), None) or env.cell.default_cameras()[0]
-        self.view = env.cell.view(camera, VIDEO_SIDE) if videos else None
+        camera = next(iter(env.painters), None) or env.cell.default_cameras()[0]
+        self.film = env.cell.painter(camera, VIDEO_SIDE) if videos else None
 
     @property
     def left(self) -> int:
@@ -159,11 +159,11 @@ class _Recorder:
 
     def look(self) -> None:
         """Film what is running now."""
-        if self.view is None:
+        if self.film is None:
             return
         for i, number in enumerate(self.number.tolist()):
             if number in self.frames and number not in self.episodes:
-                self.frames[number].append(self.env.picture(i, self.view))
+                self.frames[number].append(self.env.picture(i, self.film))
 
     def add(self, reward: NDArray[np.float64], done: NDArray[np.bool_], info: dict[str, Any]) -> bool:
         """Account for one step; whether an episode of the list ended."""

@@ -14,8 +14,8 @@ from recon.core.errors import InputError, UsageError, did_you_mean
 from sim2real.bench import bench_from_gaussians
 from sim2real.draw import (
     Movers,
+    Painter,
     Splats,
-    View,
     best_camera,
     camera_named,
     make_view,
@@ -46,12 +46,12 @@ class Workcell:
     static: Splats
     movers: Movers
     backend: str = "auto"
-    _views: dict[tuple[str, int, bool, bool], View] = field(default_factory=dict)
+    _painters: dict[tuple[str, int, bool, bool], Painter] = field(default_factory=dict)
 
-    def view(self, camera: str, size: int, *, cull: bool = True, framed: bool = True) -> View:
+    def painter(self, camera: str, size: int, *, cull: bool = True, framed: bool = True) -> Painter:
         """A prepared fixed camera: a square window on the workspace (framed), or the whole pinhole picture `size` high."""
         key = (camera, size, cull, framed)
-        if key not in self._views:
+        if key not in self._painters:
             original = camera_named(self.rig, camera)
             if framed:
                 chosen = square_camera(original, self.framing_points(), size)
@@ -59,8 +59,9 @@ class Workcell:
                 ideal = original.pinhole()
                 chosen = ideal.scaled(size / ideal.height)
             gain = self.scene.colour.get(camera)
-            self._views[key] = make_view(chosen, self.static, gain, cull=cull, backend=self.backend)
-        return self._views[key]
+            view = make_view(chosen, self.static, gain, cull=cull, backend=self.backend)
+            self._painters[key] = Painter(view, self.movers, self.backend)
+        return self._painters[key]
 
     def framing_points(self) -> NDArray[np.float64]:
         """What a policy's camera should show: the target region and the tool at rest."""
@@ -101,7 +102,7 @@ def open_workcell(
     marker = Marker("target", spec.target.radius, spec.target.color)
     world, rig, file, static = _world(loaded, source, robot, [marker], device)
     base_body = rig.robot.base_body if rig.robot is not None and robot is None else None
-    movers = robot_movers(load_robot(file, base_body), world, device=device)
+    movers = robot_movers(load_robot(file, base_body), world)
     return Workcell(loaded, source, rig, file, spec, world, Sampler(world, spec), static, movers, backend)
 
 
