@@ -140,7 +140,7 @@ def test_build_without_native_code_falls_back_and_says_why(monkeypatch: pytest.M
 @pytest.mark.parametrize("backend", ["cpu", "reference"])
 def test_a_small_fit_converges(backend: str) -> None:
     """Rasteriser, loss and optimiser together: from a disturbed copy back to the pictures of the original."""
-    truth = random_scene(31, count=25, views=2, width=40, height=32, pixels=4.0).to(torch.float32)
+    truth = random_scene(31, count=25, views=2, width=32, height=24, pixels=4.0).to(torch.float32)
     target = truth.render(backend).color
     generator = torch.Generator().manual_seed(1)
     noise = 0.1 * torch.randn(truth.means.shape, generator=generator)
@@ -149,7 +149,7 @@ def test_a_small_fit_converges(backend: str) -> None:
     params = {"means": fitted.means, "quats": fitted.quats, "scales": fitted.scales, "colors": fitted.colors}
     optimizer = SparseAdam(params, {"means": 6e-3, "quats": 1e-2, "scales": 1e-3, "colors": 3e-2}, backend=backend)
     before = psnr(start.render(backend).color[0], target[0])
-    for _ in range(60):
+    for _ in range(50):
         out = fitted.render(backend)
         loss = sum(l1_ssim(out.color[view], target[view], backend=backend) for view in range(2))
         optimizer.zero_grad()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from dataclasses import replace
 
 import torch
@@ -188,6 +190,20 @@ def test_bit_identical_for_any_thread_count(seed: int, antialiased: bool) -> Non
         cpu.set_threads(0)
     for other in results[1:]:
         assert all(torch.equal(a, b) for a, b in zip(results[0], other, strict=True))
+
+
+def test_a_finished_picture_frees_its_memory_at_once() -> None:
+    """No reference cycle holds the pictures or what the backward pass needs: a loop must not wait for the collector."""
+    scene = random_scene(25).to(torch.float32, grad=True)
+    gc.disable()
+    try:
+        out = scene.render("cpu")
+        picture, graph = weakref.ref(out.color), weakref.ref(out.color.grad_fn)
+        out.color.sum().backward()
+        del out
+        assert picture() is None and graph() is None
+    finally:
+        gc.enable()
 
 
 def test_backward_twice_gives_the_same_gradient() -> None:

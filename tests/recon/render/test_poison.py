@@ -122,7 +122,7 @@ ANY_FLOAT = st.floats(width=32, allow_nan=True, allow_infinity=True)
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-@settings(max_examples=60, deadline=None, derandomize=True)
+@settings(max_examples=40, deadline=None, derandomize=True)
 @given(
     means=st.lists(ANY_FLOAT, min_size=3, max_size=3),
     quats=st.lists(ANY_FLOAT, min_size=4, max_size=4),
