@@ -18,8 +18,8 @@ from dataclasses import dataclass
 import cv2
 import numpy as np
 
+from recon.calibrate.cloud import Points, join_points, sample, thin
 from recon.calibrate.neighbours import neighbours
-from recon.calibrate.points import Points, sample
 from recon.capture.check import focus_point
 from recon.geometry.camera import Camera
 
@@ -71,8 +71,7 @@ def sweep_points(
         uv = (pixels[keep] + 0.5) * [full.width / one.camera.width, full.height / one.camera.height]
         score = one.score[pixels[keep, 1], pixels[keep, 0]]
         found.append(Points(xyz[keep], _rounded(sample(plates[name], uv)), votes[keep] + 1, 1.0 - score))
-    joined = Points(*(np.concatenate(c) for c in zip(*((p.xyz, p.rgb, p.views, p.error) for p in found), strict=True)))
-    return thin(joined, max_points)
+    return thin(join_points(found), max_points)
 
 
 def depth_maps(
@@ -255,26 +254,6 @@ def _into(camera: Camera, xyz: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.n
     inside = (local[:, 2] > 0) & (uv >= 0).all(axis=1) & (uv < [camera.width, camera.height]).all(axis=1)
     cell = np.where(inside[:, None], uv, 0.0).astype(np.int64)
     return inside, cell, local[:, 2]
-
-
-def thin(points: Points, most: int) -> Points:
-    """At most `most` points: the one with the least error of each cell of a grid that is as fine as that allows."""
-    if len(points) <= most:
-        return points
-    extent = np.percentile(points.xyz, [2, 98], axis=0)
-    low, high = 1e-5, 1.0
-    for _ in range(20):
-        size = float(np.sqrt(low * high))
-        kept = _one_per_cell(points, size * float(np.linalg.norm(extent[1] - extent[0])))
-        low, high = (size, high) if len(kept) > most else (low, size)
-    return points.select(_one_per_cell(points, high * float(np.linalg.norm(extent[1] - extent[0]))))
-
-
-def _one_per_cell(points: Points, size: float) -> np.ndarray:
-    order = np.argsort(points.error, kind="stable")
-    cells = np.floor(points.xyz[order] / size).astype(np.int64)
-    first = np.unique(cells, axis=0, return_index=True)[1]
-    return np.sort(order[first])
 
 
 def _box(image: np.ndarray) -> np.ndarray:

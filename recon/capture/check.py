@@ -45,6 +45,9 @@ class Finding:
     text: str
     fix: str = ""
 
+    def __str__(self) -> str:
+        return f"{self.text}. {self.fix}" if self.fix else self.text
+
 
 @dataclass(frozen=True)
 class _Look:

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recon.calibrate.points import Points
-from recon.calibrate.sweep import _best_two, _homography, _peak, depth_maps, depth_range, sweep_points, thin
+from recon.calibrate.cloud import Points, thin
+from recon.calibrate.sweep import _best_two, _homography, _peak, depth_maps, depth_range, sweep_points
 from recon.geometry.camera import Camera, project
 from tests.recon.calibrate.textured import BOARD_HEIGHT, distance_to_surface, plates, rig
 

@@ -7,9 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from recon.calibrate.cloud import sample
 from recon.calibrate.matches import Features, match_features
 from recon.calibrate.neighbours import fundamental, line_distance, neighbours
-from recon.calibrate.points import match_points, sample, triangulate
+from recon.calibrate.tracks import match_points, triangulate
 from recon.geometry.camera import Camera, project
 from recon.geometry.pose import look_at
 from tests.recon.calibrate.textured import BOARD_HEIGHT, distance_to_surface, plates, rig
