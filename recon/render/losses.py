@@ -145,4 +145,5 @@ class _NativeL1Ssim(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, v_loss: Tensor) -> tuple[Tensor, None, None, None]:
         (grad,) = ctx.saved_tensors
-        return grad * v_loss, None, None, None
+        # loss.backward() passes 1: then the picture-sized product is saved.
+        return grad if float(v_loss) == 1.0 else grad * v_loss, None, None, None

@@ -72,6 +72,18 @@ def test_gradient_matches_finite_differences() -> None:
     assert torch.autograd.gradcheck(lambda x: l1_ssim(x, b, weight, 0.4, backend="reference"), (a,), fast_mode=True)
 
 
+def test_native_gradient_is_not_shared_with_the_graph() -> None:
+    """Two passes through one graph add up, whether the incoming gradient is 1 or not."""
+    a, b, _ = (x.float() for x in pictures(7, 20, 20))
+    a.requires_grad_()
+    loss = l1_ssim(a, b, backend="cpu")
+    once = torch.autograd.grad(loss, a, retain_graph=True)[0].clone()
+    loss.backward(retain_graph=True)
+    loss.backward(retain_graph=True)
+    (3.0 * loss).backward()
+    assert torch.allclose(a.grad, 5.0 * once, rtol=1e-5)
+
+
 def test_equal_pictures() -> None:
     a, _, _ = pictures(2, 20, 20)
     assert l1_ssim(a, a, backend="reference").item() == pytest.approx(0.0, abs=1e-12)
