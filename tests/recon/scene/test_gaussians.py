@@ -59,8 +59,9 @@ def test_validate_names_what_is_wrong(column: str, value: torch.Tensor, message:
         replace(moving_table(), **{column: value}).validate()
 
 
-def test_one_bad_number_is_found_and_counted() -> None:
+@pytest.mark.parametrize("bad", [float("nan"), float("inf"), float("-inf")])
+def test_one_bad_number_is_found_and_counted(bad: float) -> None:
     g = moving_table()
-    g.sh[7, 2, 1] = float("nan")
+    g.sh[7, 2, 1] = bad
     with pytest.raises(InputError, match="sh is not finite in 1 of 12 rows"):
         g.validate()
