@@ -11,19 +11,36 @@ import pytest
 from tests.lint.source import ROOT
 
 HEAVY = {"torch", "numpy", "scipy", "cv2", "av", "mujoco", "trimesh", "pycolmap", "rich"}
+LIGHT = ["recon", *(f"recon.core.{name}" for name in "errors events files config device console checkpoint".split())]
+# Only what lies in the working folder: an editable installation would answer with the real packages.
+CONTRACTS = f"""
+import sys
+sys.meta_path[:] = [finder for finder in sys.meta_path if finder.__module__.startswith("_frozen_importlib")]
+from importlinter.cli import lint_imports
+raise SystemExit(lint_imports({str(ROOT / "pyproject.toml")!r}, no_cache=True))
+"""
 
 
-def run_contracts(config: Path, folder: Path) -> subprocess.CompletedProcess[str]:
-    """Run import-linter with a configuration, the packages being found in `folder`."""
-    # Only what lies in `folder`: an editable installation would answer with the real packages.
-    plain = "import sys; sys.meta_path[:] = [f for f in sys.meta_path if f.__module__.startswith('_frozen_importlib')]"
-    code = f"{plain}; from importlinter.cli import lint_imports; raise SystemExit(lint_imports({str(config)!r}, no_cache=True))"
-    return subprocess.run([sys.executable, "-c", code], cwd=folder, capture_output=True, text=True, timeout=120)
+def python(code: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    """Run `code` in a fresh interpreter that works in `folder`."""
+    return subprocess.run([sys.executable, "-c", code], cwd=folder, capture_output=True, text=True, timeout=300)
 
 
 def test_import_contracts_hold() -> None:
-    result = run_contracts(ROOT / "pyproject.toml", ROOT)
+    result = python(CONTRACTS, ROOT)
     assert result.returncode == 0, result.stdout + result.stderr
+
+
+@pytest.fixture(scope="module")
+def empty_packages(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Empty packages of the same names, which keep all contracts."""
+    root = tmp_path_factory.mktemp("packages")
+    for folder in {path.parent for package in ("recon", "sim2real", "rl") for path in (ROOT / package).rglob("*.py")}:
+        copy = root / folder.relative_to(ROOT)
+        copy.mkdir(parents=True, exist_ok=True)
+        (copy / "__init__.py").touch()
+    assert python(CONTRACTS, root).returncode == 0
+    return root
 
 
 @pytest.mark.parametrize(
@@ -37,26 +54,17 @@ def test_import_contracts_hold() -> None:
         ("recon/unknown.py", ""),
     ],
 )
-def test_a_planted_import_breaks_a_contract(tmp_path: Path, module: str, line: str) -> None:
-    # The same contracts over empty packages of the same names.
-    folders = [path.parent for package in ("recon", "sim2real", "rl") for path in (ROOT / package).rglob("*.py")]
-    for folder in folders:
-        copy = tmp_path / folder.relative_to(ROOT)
-        copy.mkdir(parents=True, exist_ok=True)
-        (copy / "__init__.py").touch()
-    assert run_contracts(ROOT / "pyproject.toml", tmp_path).returncode == 0
-    (tmp_path / module).write_text(line + "\n")
-    result = run_contracts(ROOT / "pyproject.toml", tmp_path)
+def test_a_planted_import_breaks_a_contract(empty_packages: Path, module: str, line: str) -> None:
+    planted = empty_packages / module
+    planted.write_text(line + "\n")
+    result = python(CONTRACTS, empty_packages)
+    planted.unlink()
     assert result.returncode != 0, result.stdout
 
 
-@pytest.mark.parametrize(
-    "module",
-    ["recon", *(f"recon.core.{name}" for name in ("errors", "events", "files", "config", "device", "console"))],
-)
-def test_importing_the_foundation_loads_nothing_heavy(module: str) -> None:
-    code = f"import sys, {module}; print(*sorted({HEAVY!r} & set(sys.modules)))"
-    result = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+def test_importing_the_foundation_loads_nothing_heavy() -> None:
+    result = python(f"import sys, {', '.join(LIGHT)}; print(*sorted({HEAVY!r} & set(sys.modules)))", ROOT)
+    assert result.returncode == 0, result.stderr
     assert result.stdout.split() == []
 
 
