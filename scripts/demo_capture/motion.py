@@ -58,6 +58,11 @@ class Motion:
     joint_names: tuple[str, ...]
     world_from_base: Floats
 
+    def still(self) -> dict[str, Floats]:
+        """Poses of the bodies that never move, and of the world."""
+        fixed = {name: track[0] for name, track in self.poses.items() if np.ptp(track, axis=0).max() == 0}
+        return {"world": np.eye(4), **fixed}
+
 
 def build_model(arm: Path) -> mujoco.MjModel:
     """The arm on the table with three objects."""
@@ -78,8 +83,7 @@ def build_model(arm: Path) -> mujoco.MjModel:
     ball.add_freejoint()
     ball.add_geom(type=kinds.mjGEOM_SPHERE, size=[BALL_RADIUS, 0, 0], mass=0.06, condim=6, friction=[0.8, 0.01, 0.0008])
     can = spec.worldbody.add_body(name="can", pos=[0.20, -0.03, CAN[1]])
-    can.add_freejoint()
-    can.add_geom(type=kinds.mjGEOM_CYLINDER, size=[*CAN, 0], mass=0.3)
+    can.add_geom(type=kinds.mjGEOM_CYLINDER, size=[*CAN, 0])
     return spec.compile()
 
 

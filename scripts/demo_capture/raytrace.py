@@ -23,7 +23,7 @@ Poses = dict[str, Floats]
 
 SUPERSAMPLING = 2  # per axis
 LIFT = 1e-3  # metres; shadow rays start that far off the surface
-SAMPLES = 4  # shadow rays per light, per picture sample
+SAMPLES = 2  # shadow rays per light, per picture sample
 AMBIENT = np.array([0.30, 0.31, 0.33])
 AMBIENT_REACH = 0.6  # metres; occluders further away do not darken
 READ_NOISE, SHOT_NOISE = 0.0016, 2.0e-4
@@ -56,13 +56,13 @@ class Occluder:
         self._scene = rtcore_scene.EmbreeScene()
         self._mesh = TriangleMesh(self._scene, np.ascontiguousarray(triangles, np.float32))
 
-    def blocks(self, origins: Floats, towards: Floats) -> Bools:
+    def blocks(self, origins: Floats32, towards: Floats32) -> Bools:
         """[N] bool: something lies between the origins [N, 3] and the origins plus `towards` [N, 3]."""
         if not len(origins):
             return np.zeros(0, bool)
-        length = np.linalg.norm(towards, axis=1)
-        direction = (towards / length[:, None]).astype(np.float32)
-        hit = self._scene.run(origins.astype(np.float32), direction, dists=length.astype(np.float32), query="OCCLUDED")
+        # The ray's parameter runs from 0 to 1 along `towards`: no need of unit directions.
+        ends = np.ones(len(origins), np.float32)
+        hit = self._scene.run(origins.astype(np.float32), towards.astype(np.float32), dists=ends, query="OCCLUDED")
         return np.asarray(hit) != -1
 
 
@@ -70,9 +70,9 @@ class Occluder:
 class Samples:
     """Shaded points: where, facing where, with which reflectance (linear), and which row of random numbers is theirs."""
 
-    points: Floats
-    normals: Floats
-    albedo: Floats
+    points: Floats32
+    normals: Floats32
+    albedo: Floats32
     rows: npt.NDArray[np.int64]
 
 
@@ -96,22 +96,23 @@ class _Cones:
     """
 
     def __init__(self, points: Floats32, lamp: Light):
-        self._points = points
-        self._towards = np.array(lamp.middle, np.float32) - points
-        self._length2 = (self._towards**2).sum(axis=1, keepdims=True)
-        self._along = (points * self._towards).sum(axis=1, keepdims=True)
-        self._norm2 = (points**2).sum(axis=1, keepdims=True)
-        self._lamp_radius = float(np.linalg.norm(np.abs(np.array(lamp.edges)).sum(axis=0)))
+        towards = np.array(lamp.middle, np.float32) - points
+        self._points, self._towards = np.ascontiguousarray(points.T), np.ascontiguousarray(towards.T)
+        self._length2 = (self._towards**2).sum(axis=0)
+        self._along = (self._points * self._towards).sum(axis=0)
+        self._norm2 = (self._points**2).sum(axis=0)
+        self._lamp_radius = np.float32(np.linalg.norm(np.abs(np.array(lamp.edges)).sum(axis=0)))
 
     def meet(self, spheres: list[tuple[Floats, float]]) -> Bools:
         """[N] bool."""
-        centres = np.array([c for c, _ in spheres], np.float32)
-        radii = np.array([r for _, r in spheres], np.float32) + 0.01
-        dot = self._towards @ centres.T - self._along  # [N, spheres]
-        s = np.clip(dot / self._length2, 0, 1)
-        distance2 = self._norm2 - 2 * self._points @ centres.T + (centres**2).sum(axis=1)
-        off2 = distance2 - 2 * s * dot + s * s * self._length2
-        return np.asarray((off2 < (radii + s * self._lamp_radius) ** 2).any(axis=1))
+        result = np.zeros(self._points.shape[1], bool)
+        for middle, size in spheres:
+            centre, radius = middle.astype(np.float32), np.float32(size + 0.01)
+            dot = centre @ self._towards - self._along
+            s = np.clip(dot / self._length2, 0, 1)
+            off2 = self._norm2 - 2 * (centre @ self._points) + centre @ centre + s * (s * self._length2 - 2 * dot)
+            result |= off2 < (radius + s * self._lamp_radius) ** 2
+        return result
 
 
 def _sphere(corners: Floats) -> tuple[Floats, float]:
@@ -120,40 +121,49 @@ def _sphere(corners: Floats) -> tuple[Floats, float]:
 
 
 class Renderer:
-    """Pictures of one camera."""
+    """Pictures of one camera.
 
-    def __init__(self, surfaces: list[Surface], camera: Camera, sensor: Sensor, seed: int):
+    Args:
+        surfaces: The world.
+        still: Poses of the bodies that never move, "world" among them.
+        camera, sensor: The camera.
+        seed: Of light samples and sensor noise.
+    """
+
+    def __init__(self, surfaces: list[Surface], still: Poses, camera: Camera, sensor: Sensor, seed: int):
         self.camera, self.sensor, self.seed = camera, sensor, seed
         self._fine = camera.scaled(SUPERSAMPLING)
-        self._still = [s for s in surfaces if s.body == "world"]
-        self._moving = [s for s in surfaces if s.body != "world"]
+        self._still = [s for s in surfaces if s.body in still]
+        self._moving = [s for s in surfaces if s.body not in still]
         rng = np.random.default_rng([seed, 4])
         pixels = self._fine.width * self._fine.height
-        # Stratified: light sample k of every picture sample lies in quarter k of the lamp.
-        quarter = np.array([[0, 0], [0, 1], [1, 0], [1, 1]]) / 2
-        self._spots = rng.random((pixels, len(LIGHTS), SAMPLES, 2)).astype(np.float32) / 2 + quarter.astype(np.float32)
-        self._domes = rng.random((pixels, SAMPLES, 2)).astype(np.float32)
-        self._occluder = Occluder(np.concatenate([s.corners for s in self._still]))
-        self._depth, self._rows, self._base = self._visible(self._still, {"world": np.eye(4)}, None)
-        self._seen = self._lit(self._base, self._occluder)
-        self._dome = self._open_sky(self._base, self._occluder)
+        # Stratified: the four samples of a pixel look at four quarters of each lamp.
+        v, u = np.divmod(np.arange(pixels), self._fine.width)
+        quarter = np.column_stack([u % 2, v % 2]).astype(np.float32)[:, None, None] / 2
+        self._spots = rng.random((pixels, len(LIGHTS), SAMPLES, 2), np.float32) / 2 + quarter
+        self._domes = rng.random((pixels, SAMPLES, 2), np.float32)
+        self._walls = np.concatenate([_placed(s.corners, still[s.body]) for s in self._still])
+        occluder = Occluder(self._walls)
+        self._depth, self._rows, self._base = self._visible(self._still, still, None)
+        self._seen = self._lit(self._base, occluder)
+        self._dome = self._open_sky(self._base, occluder)
         self._plate = self._shade(self._base, self._seen, self._dome)
-        self._cones = [_Cones(self._base.points.astype(np.float32), lamp) for lamp in LIGHTS]
+        self._cones = [_Cones(self._base.points, lamp) for lamp in LIGHTS]
 
     def frame(self, poses: Poses, index: int) -> Bytes:
         """Return the picture [H, W, 3] uint8 with the moving bodies at `poses` {body: world_from_body}."""
         placed = [_placed(s.corners, poses[s.body]) for s in self._moving]
-        picture = np.zeros((self._fine.height * self._fine.width, 3))
+        picture = np.zeros((self._fine.height * self._fine.width, 3), np.float32)
         picture[self._rows] = self._plate
         self._add_shadows(picture, placed)
-        everything = Occluder(np.concatenate([*(s.corners for s in self._still), *placed]))
+        everything = Occluder(np.concatenate([self._walls, *placed]))
         _, rows, front = self._visible(self._moving, poses, self._depth)
         picture[rows] = self._shade(front, self._lit(front, everything), self._open_sky(front, everything))
         n = SUPERSAMPLING
         coarse = picture.reshape(self.camera.height, n, self.camera.width, n, 3).mean(axis=(1, 3))
         return self._develop(coarse, index)
 
-    def _add_shadows(self, picture: Floats, placed: list[Floats]) -> None:
+    def _add_shadows(self, picture: Floats32, placed: list[Floats]) -> None:
         """Shade again the still samples whose light the moving bodies may block."""
         bodies = dict.fromkeys(s.body for s in self._moving)
         parts = {b: np.concatenate([p for p, s in zip(placed, self._moving, strict=True) if s.body == b]) for b in bodies}
@@ -192,16 +202,17 @@ class Renderer:
         normals /= np.linalg.norm(normals, axis=1, keepdims=True)
         towards_eye = np.einsum("ni,ni->n", normals, self._fine.center - points)
         normals[towards_eye < 0] *= -1  # a wall seen from behind
-        return picture.depth, rows, Samples(points, normals, albedo, rows)
+        single = (values.astype(np.float32) for values in (points, normals, albedo))
+        return picture.depth, rows, Samples(*single, rows)
 
-    def _to_light(self, samples: Samples, light: int, k: int) -> Floats:
+    def _to_light(self, samples: Samples, light: int, k: int) -> Floats32:
         lamp = LIGHTS[light]
         spot = self._spots[samples.rows, light, k] * 2 - 1
-        return np.array(lamp.middle) + spot @ np.array(lamp.edges) - samples.points
+        return spot @ np.array(lamp.edges, np.float32) + (np.array(lamp.middle, np.float32) - samples.points)
 
     def _lit(self, samples: Samples, occluder: Occluder, asked: Bools | None = None) -> Bools:
         """[lights, SAMPLES, N] bool: the light sample reaches the point. Where not `asked`, False without tracing."""
-        start = samples.points + LIFT * samples.normals
+        start = samples.points + np.float32(LIFT) * samples.normals
         result = np.zeros((len(LIGHTS), SAMPLES, len(start)), bool)
         for light in range(len(LIGHTS)):
             for k in range(SAMPLES):
@@ -212,27 +223,27 @@ class Renderer:
                 result[light, k, ahead] = ~occluder.blocks(start[ahead], towards[ahead])
         return result
 
-    def _open_sky(self, samples: Samples, occluder: Occluder) -> Floats:
+    def _open_sky(self, samples: Samples, occluder: Occluder) -> Floats32:
         """[N] share of the hemisphere (cosine-weighted) without occluders within AMBIENT_REACH."""
-        start = samples.points + LIFT * samples.normals
-        free = np.zeros(len(start))
+        start = samples.points + np.float32(LIFT) * samples.normals
+        free = np.zeros(len(start), np.float32)
         for k in range(SAMPLES):
-            u = self._domes[samples.rows, k].astype(np.float64)
+            u = self._domes[samples.rows, k]
             z = 2 * u[:, 0] - 1  # normal + uniform point on the unit sphere is cosine-distributed
             ring = np.sqrt(1 - z * z)
             ball = np.column_stack([ring * np.cos(2 * np.pi * u[:, 1]), ring * np.sin(2 * np.pi * u[:, 1]), z])
-            towards = (samples.normals * 1.001 + ball) * (AMBIENT_REACH / 2)
-            free += ~occluder.blocks(start, towards) / SAMPLES
+            towards = (samples.normals * np.float32(1.001) + ball) * np.float32(AMBIENT_REACH / 2)
+            free += np.where(occluder.blocks(start, towards), np.float32(0), np.float32(1 / SAMPLES))
         return free
 
-    def _shade(self, samples: Samples, seen: Bools, sky: Floats) -> Floats:
+    def _shade(self, samples: Samples, seen: Bools, sky: Floats32) -> Floats32:
         """Lambert: albedo (ambient sky + sum over lamps of colour, visible share, cosine)."""
-        light = AMBIENT * (0.35 + 0.65 * sky[:, None])
+        light = AMBIENT.astype(np.float32) * (0.35 + 0.65 * sky[:, None])
         for index, lamp in enumerate(LIGHTS):
-            towards = np.array(lamp.middle) - samples.points
-            towards /= np.linalg.norm(towards, axis=1, keepdims=True)
-            cosine = np.clip(np.einsum("ni,ni->n", samples.normals, towards), 0, None)
-            light = light + np.array(lamp.colour) * (seen[index].mean(axis=0) * cosine)[:, None]
+            towards = np.array(lamp.middle, np.float32) - samples.points
+            cosine = np.einsum("ni,ni->n", samples.normals, towards) / np.sqrt(np.einsum("ni,ni->n", towards, towards))
+            share = seen[index].sum(axis=0, dtype=np.float32) / SAMPLES
+            light = light + np.array(lamp.colour, np.float32) * (share * np.clip(cosine, 0, None))[:, None]
         return samples.albedo * light
 
     def _develop(self, light: Floats, index: int) -> Bytes:

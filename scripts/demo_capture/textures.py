@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import cv2
 import numpy as np
 import numpy.typing as npt
-from scipy.ndimage import gaussian_filter, zoom
+from scipy.ndimage import gaussian_filter
 from scipy.spatial import cKDTree
 
 Picture = npt.NDArray[np.float32]
@@ -19,8 +20,8 @@ def noise(rng: Rng, height: int, width: int, cell: tuple[float, float], octaves:
         columns = max(2, int(np.ceil(width / cell[1] * 2**octave)) + 1)
         if rows > height or columns > width:
             break
-        coarse = rng.standard_normal((rows, columns))
-        total += zoom(coarse, (height / rows, width / columns), order=1, grid_mode=True, mode="nearest") * 0.6**octave
+        coarse = rng.standard_normal((rows, columns)).astype(np.float32)
+        total += cv2.resize(coarse, (width, height), interpolation=cv2.INTER_LINEAR) * 0.6**octave
     return total / max(float(total.std()), 1e-9)
 
 
@@ -63,15 +64,15 @@ def checker(rng: Rng, height: int, width: int, cell: int) -> Picture:
 def confetti(rng: Rng, height: int, width: int, count: int, size: tuple[int, int], paper: float = 0.9) -> Picture:
     """Rectangles and discs of random colours on paper."""
     picture = np.full((height, width, 3), paper, np.float32)
-    y, x = np.mgrid[0:height, 0:width]
     for _ in range(count):
-        centre = rng.random(2) * [height, width]
-        a, b = rng.integers(size[0], size[1], 2)
-        turn = rng.uniform(0, np.pi)
-        u = (x - centre[1]) * np.cos(turn) + (y - centre[0]) * np.sin(turn)
-        v = (y - centre[0]) * np.cos(turn) - (x - centre[1]) * np.sin(turn)
-        inside = (np.abs(u) < a) & (np.abs(v) < b) if rng.random() < 0.7 else u * u + v * v < a * a
-        picture[inside] = rng.uniform(0.05, 0.95, 3)
+        centre = rng.random(2) * [width, height]
+        a, b = rng.integers(size[0], size[1], 2).tolist()
+        turn, colour = float(rng.uniform(0, 180)), rng.uniform(0.05, 0.95, 3).tolist()
+        if rng.random() < 0.7:
+            corners = cv2.boxPoints((centre.tolist(), (2.0 * a, 2.0 * b), turn))
+            cv2.fillConvexPoly(picture, np.round(corners).astype(np.int32), colour)
+        else:
+            cv2.circle(picture, np.round(centre).astype(int).tolist(), a, colour, -1)
     return picture
 
 

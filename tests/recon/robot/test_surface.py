@@ -52,7 +52,8 @@ def test_equal_seeds_give_equal_points(arm: RobotModel) -> None:
 def test_the_inside_is_left_out(tmp_path: Path) -> None:
     path = tmp_path / "robot.xml"
     path.write_text(
-        '<mujoco><worldbody><body name="a"><geom type="box" size=".2 .2 .2"/><geom type="sphere" size=".15" rgba="1 0 0 1"/>'
+        '<mujoco><worldbody><body name="a"><geom type="box" size=".2 .2 .2"/>'
+        '<geom type="sphere" size=".15" rgba="1 0 0 1"/>'
         "</body></worldbody></mujoco>"
     )
     model = load_robot(path)
