@@ -1,4 +1,4 @@
-"""What happens in the demo: MuJoCo simulates the arm picking up a cube and putting it elsewhere while a ball rolls by."""
+"""What happens in the demo: the arm, simulated by MuJoCo, carries a cube elsewhere while a ball rolls by."""
 
 from __future__ import annotations
 

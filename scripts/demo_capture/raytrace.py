@@ -1,7 +1,7 @@
 """Light and pictures for the demo: primary visibility by our z-buffer, soft shadows and ambient occlusion by rays.
 
-What never moves is shaded once per camera; a frame adds what moves and the shadows that it throws. Every sample keeps its
-light samples from frame to frame, so that still parts of the picture stay still.
+What never moves is shaded once per camera; a frame adds what moves and the shadows that it throws. Every sample keeps
+its light samples from frame to frame, so that still parts of the picture stay still.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class Occluder:
 
 @dataclass(frozen=True, eq=False)
 class Samples:
-    """Shaded points: where, facing where, with which reflectance (linear), and which row of random numbers is theirs."""
+    """Shaded points: where, facing where, reflecting how much (linear), and whose random numbers are theirs."""
 
     points: Floats32
     normals: Floats32
@@ -91,8 +91,8 @@ def to_encoded(linear: Floats) -> Floats:
 class _Cones:
     """Which points may lose light of one lamp to given spheres; conservative.
 
-    For a point p, the lamp's middle at p + d and a sphere (c, r): s = (c - p) . d / d . d is how far along the centre ray
-    the sphere lies, and the rays to the whole lamp (radius l) stay within s l of it there.
+    For a point p, the lamp's middle at p + d and a sphere (c, r): s = (c - p) . d / d . d is how far along the centre
+    ray the sphere lies, and the rays to the whole lamp (radius l) stay within s l of it there.
     """
 
     def __init__(self, points: Floats32, lamp: Light):
@@ -166,7 +166,9 @@ class Renderer:
     def _add_shadows(self, picture: Floats32, placed: list[Floats]) -> None:
         """Shade again the still samples whose light the moving bodies may block."""
         bodies = dict.fromkeys(s.body for s in self._moving)
-        parts = {b: np.concatenate([p for p, s in zip(placed, self._moving, strict=True) if s.body == b]) for b in bodies}
+        parts = {
+            b: np.concatenate([p for p, s in zip(placed, self._moving, strict=True) if s.body == b]) for b in bodies
+        }
         spheres = [_sphere(part) for part in parts.values()]
         near = np.array([cones.meet(spheres) for cones in self._cones])  # [lights, N]
         some = np.flatnonzero(near.any(axis=0))

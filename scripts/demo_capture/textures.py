@@ -13,7 +13,7 @@ Rng = np.random.Generator
 
 
 def noise(rng: Rng, height: int, width: int, cell: tuple[float, float], octaves: int = 4) -> npt.NDArray[np.float64]:
-    """Smooth noise [H, W] of about unit variance; `cell` is the size of its largest features in texels (rows, columns)."""
+    """Smooth noise [H, W] of unit variance; `cell` is the size of its largest features in texels (rows, columns)."""
     total = np.zeros((height, width))
     for octave in range(octaves):
         rows = max(2, int(np.ceil(height / cell[0] * 2**octave)) + 1)

@@ -16,7 +16,8 @@ from scripts.demo_capture import textures
 from scripts.demo_capture.motion import BALL_RADIUS, CAN, CUBE_HALF
 
 Floats = npt.NDArray[np.float64]
-Paint = Callable[[Floats, Floats], Floats]  # (points [N, 3], normals [N, 3]) in body axes -> sRGB-encoded colours [N, 3]
+# (points [N, 3], normals [N, 3]) in body axes -> sRGB-encoded colours [N, 3]
+Paint = Callable[[Floats, Floats], Floats]
 
 ROOM = 2.1  # metres from the middle to each wall
 FLOOR_Z = -0.74
@@ -106,7 +107,9 @@ def surface(body: str, mesh: tuple[Floats, npt.NDArray[np.int32]], paint: Paint)
     return Surface(body, vertices[faces], smooth_normals(vertices, faces), paint)
 
 
-def _placed_box(half: tuple[float, float, float], at: tuple[float, float, float], yaw: float = 0.0) -> tuple[Floats, npt.NDArray[np.int32]]:
+def _placed_box(
+    half: tuple[float, float, float], at: tuple[float, float, float], yaw: float = 0.0
+) -> tuple[Floats, npt.NDArray[np.int32]]:
     vertices, faces = box(np.array(half))
     cos, sin = np.cos(yaw), np.sin(yaw)
     return vertices @ np.array([[cos, -sin, 0], [sin, cos, 0], [0, 0, 1]]).T + at, faces
@@ -136,7 +139,8 @@ def build_world(robot: RobotModel, seed: int) -> list[Surface]:
         at = (sign * (ROOM + 0.05), 0, middle) if axis == 0 else (0, sign * (ROOM + 0.05), middle)
         paint = picture_on_box(picture[::-1], WALL_TEXEL, (1 - axis, 2), (-ROOM, FLOOR_Z))
         surfaces.append(surface("world", _placed_box(thin, at), paint))
-    for level, (colour, turn) in enumerate((((0.20, 0.30, 0.55), 0.5), ((0.75, 0.70, 0.55), 0.75), ((0.50, 0.15, 0.20), 0.4))):
+    bindings = (((0.20, 0.30, 0.55), 0.5), ((0.75, 0.70, 0.55), 0.75), ((0.50, 0.15, 0.20), 0.4))
+    for level, (colour, turn) in enumerate(bindings):
         books = _placed_box((0.085 - 0.006 * level, 0.06, 0.014), (0.56, -0.28, 0.014 + 0.028 * level), turn)
         surfaces.append(surface("world", books, plain(colour)))
     surfaces += [

@@ -109,7 +109,7 @@ def test_what_moves_in_the_pictures_is_the_robot_of_the_log(demo: Path, rig: Rig
 def test_the_cube_is_red_where_the_truth_projects_it(demo: Path, rig: Rig) -> None:
     truth = json.loads((demo / "truth" / "objects.json").read_text())
     for name, frame in (("cam02", 5), ("cam04", 53), ("cam05", 53)):
-        top = np.array(truth["poses"]["cube"][frame][:3]) + [0, 0, 0.01]
+        top = np.add(truth["poses"]["cube"][frame][:3], [0, 0, 0.01])
         u, v = project(rig.cameras[name], top[None])[0][0]
         red, green, blue = VideoFile(demo / "cams" / f"{name}.mp4").read(frame)[int(v), int(u)].astype(int)
         assert red > green + 25 and red > blue + 25
