@@ -51,7 +51,7 @@ def test_depth_maps_match_the_exact_depth() -> None:
             on = (at[:, 0] > -0.3) & (at[:, 0] < 0.2) & (at[:, 1] > -0.25) & (at[:, 1] < 0.3) | (half > 1)
             exact = np.where(on & (depth < exact), depth, exact)
         assert len(rows) > 0.3 * camera.width * camera.height, name
-        assert np.median(np.abs(found.depth[rows, columns] - exact)) < 0.02
+        assert np.median(np.abs(found.depth[rows, columns] - exact)) < 0.03  # 1 % of the distance, before any vote
 
 
 @given(st.floats(0.5, 4.0), st.integers(0, 2**31))
