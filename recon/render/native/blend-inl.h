@@ -1,4 +1,7 @@
-// What one row of pixels gets from one splat: shared by the forward and the backward pass, which must decide alike.
+// What one block of 4x4 pixels gets from one splat: shared by the forward and the backward pass, which must decide alike.
+//
+// A tile is 16 blocks of 4x4 pixels, and its pixels are kept block by block: a block is one vector on AVX-512, two on AVX2.
+// Compared with rows of 16 pixels, square blocks waste a third fewer lanes on the typical small ellipse.
 #if defined(RECON_BLEND_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef RECON_BLEND_INL_H_
 #undef RECON_BLEND_INL_H_
@@ -7,24 +10,31 @@
 #endif
 
 #include <bit>
-#include <cmath>
 
 #include "blend.h"
-#include "simd-inl.h"
+#include "touch-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace recon {
 namespace HWY_NAMESPACE {
 
-constexpr int kColumns = kTile / kLanes;  // vectors per tile row
+constexpr int kSide = 4;                  // pixels per block side
+constexpr int kBlockPixels = kSide * kSide;
+constexpr int kBlocks = 16;               // per tile, row by row
 constexpr int kPixels = kTile * kTile;
+constexpr int kParts = kBlockPixels / kLanes;  // vectors per block
+constexpr uint32_t kBatch = 32;           // list entries whose blocks are found ahead of their blending
 
-// Where a tile lies and which of its rows still take part, one bit per row and column of vectors.
+// Where a tile lies and which of its blocks still take part, one bit each.
 struct TileFrame {
   int x0, y0, columns, rows;  // first pixel; size within the picture
-  uint32_t alive[kColumns];
-  HWY_ALIGN float row_y[kTile];  // y of the pixel centres of each row
+  uint32_t alive;
+  HWY_ALIGN float block_x[kBlocks], block_y[kBlocks];  // first pixel centre of each block
 };
+
+HWY_INLINE int PixelAt(int row, int column) {
+  return (row / kSide * 4 + column / kSide) * kBlockPixels + row % kSide * kSide + column % kSide;
+}
 
 // Transmittance 1 inside the picture; pixels outside are born dead. A dead pixel keeps its transmittance, negated.
 HWY_INLINE void StartTile(const BlendInput& in, uint32_t tile, TileFrame& frame, float* transmittance) {
@@ -32,46 +42,77 @@ HWY_INLINE void StartTile(const BlendInput& in, uint32_t tile, TileFrame& frame,
   frame.y0 = static_cast<int>(tile) / in.tiles_x * kTile;
   frame.columns = HWY_MIN(kTile, in.width - frame.x0);
   frame.rows = HWY_MIN(kTile, in.height - frame.y0);
+  frame.alive = 0;
+  for (int b = 0; b < kBlocks; ++b) {
+    const int x = b % 4 * kSide, y = b / 4 * kSide;
+    frame.block_x[b] = static_cast<float>(frame.x0 + x) + 0.5f;
+    frame.block_y[b] = static_cast<float>(frame.y0 + y) + 0.5f;
+    if (x < frame.columns && y < frame.rows) frame.alive |= 1u << b;
+  }
+  for (uint32_t k = in.starts[tile]; k < HWY_MIN(in.starts[tile + 1], in.starts[tile] + kBatch); ++k) {
+    __builtin_prefetch(in.splats + in.items[k]);
+  }
+  for (int i = 0; i < kPixels; i += kLanes) hn::Store(Set(1.0f), kF, transmittance + i);
+  if (frame.columns == kTile && frame.rows == kTile) return;
   for (int r = 0; r < kTile; ++r) {
-    frame.row_y[r] = static_cast<float>(frame.y0 + r) + 0.5f;
     for (int c = 0; c < kTile; ++c) {
-      transmittance[r * kTile + c] = r < frame.rows && c < frame.columns ? 1.0f : -1.0f;
+      if (r >= frame.rows || c >= frame.columns) transmittance[PixelAt(r, c)] = -1.0f;
     }
   }
-  for (int c = 0; c < kColumns; ++c) frame.alive[c] = c * kLanes < frame.columns ? (1u << frame.rows) - 1u : 0u;
 }
 
-HWY_INLINE uint32_t AnyAlive(const TileFrame& frame) {
-  uint32_t any = 0;
-  for (int c = 0; c < kColumns; ++c) any |= frame.alive[c];
-  return any;
+// Bit b set: block b holds a pixel centre where alpha may reach alpha_min.
+HWY_INLINE uint32_t TouchedBlocks(const Splat& g, const TileFrame& frame, float log2_inverse_alpha_min) {
+  uint32_t bits = 0;
+  for (int b = 0; b < kBlocks; b += kLanes) {
+    const V x = hn::Sub(hn::Load(kF, frame.block_x + b), Set(g.x)), y = hn::Sub(hn::Load(kF, frame.block_y + b), Set(g.y));
+    bits |= TouchedRectangles(g, log2_inverse_alpha_min, x, y, Set(kSide - 1.0f)) << b;
+  }
+  return bits;
 }
 
-// A splat against one column of vectors: everything that is the same for all rows.
-struct SplatColumn {
-  V s;         // first whitened coordinate
-  V exponent;  // log2_opacity - s^2
-  V shear;     // l21 dx
-};
-
-HWY_INLINE SplatColumn MakeColumn(const Splat& g, V pixel_x) {
-  const V dx = hn::Sub(pixel_x, Set(g.x));
-  const V s = hn::Mul(dx, Set(g.l11));
-  return {s, hn::NegMulAdd(s, s, Set(g.log2_opacity)), hn::Mul(dx, Set(g.l21))};
-}
-
-// l22 (row_y - y) of the sixteen rows.
-HWY_INLINE void RowOffsets(const Splat& g, const TileFrame& frame, float* offsets) {
-  for (int r = 0; r < kTile; r += kLanes) {
-    hn::Store(hn::Mul(hn::Sub(hn::Load(kF, frame.row_y + r), Set(g.y)), Set(g.l22)), kF, offsets + r);
+// TouchedBlocks of list entries first .. first + count - 1, and a prefetch of those after them: the splats of a tile lie
+// scattered over more memory than the caches near the core hold.
+HWY_INLINE void FindTouched(const BlendInput& in, const TileFrame& frame, uint32_t first, uint32_t count, uint32_t end,
+                            float log2_inverse_alpha_min, uint32_t* touched) {
+  for (uint32_t i = 0; i < count; ++i) {
+    if (first + i + kBatch < end) __builtin_prefetch(in.splats + in.items[first + i + kBatch]);
+    touched[i] = TouchedBlocks(in.splats[in.items[first + i]], frame, log2_inverse_alpha_min);
   }
 }
 
-// Whether the splat can touch the column of vectors at all; always true where a row is one vector.
-HWY_INLINE bool TouchesColumn(const Splat& g, const TileFrame& frame, int column) {
-  if constexpr (kColumns == 1) return true;
-  const float centre = static_cast<float>(frame.x0 + column * kLanes) + 0.5f * kLanes;
-  return std::fabs(g.x - centre) <= g.half_x + 0.5f * kLanes;
+// Offsets of a block's pixels from its first one.
+struct BlockPattern {
+  V x, y[kParts];
+};
+
+HWY_INLINE BlockPattern MakePattern() {
+  const VI lane = hn::Iota(kI, 0);
+  BlockPattern pattern;
+  pattern.x = hn::ConvertTo(kF, hn::And(lane, hn::Set(kI, kSide - 1)));
+  const VI row = hn::ShiftRight<2>(lane);
+  for (int p = 0; p < kParts; ++p) {
+    pattern.y[p] = hn::ConvertTo(kF, hn::Add(row, hn::Set(kI, p * kLanes / kSide)));
+  }
+  return pattern;
+}
+
+// A splat in the whitened coordinates w = L'(pixel - mean): of the first pixel of every block, and across a block.
+struct SplatOnTile {
+  HWY_ALIGN float s[kBlocks], t[kBlocks];
+  V s_across, t_across[kParts];
+};
+
+HWY_INLINE void PlaceOnTile(const Splat& g, const TileFrame& frame, const BlockPattern& pattern, SplatOnTile& out) {
+  const V l11 = Set(g.l11), l21 = Set(g.l21), l22 = Set(g.l22);
+  for (int b = 0; b < kBlocks; b += kLanes) {
+    const V x = hn::Sub(hn::Load(kF, frame.block_x + b), Set(g.x)), y = hn::Sub(hn::Load(kF, frame.block_y + b), Set(g.y));
+    hn::Store(hn::Mul(l11, x), kF, out.s + b);
+    hn::Store(hn::MulAdd(l21, x, hn::Mul(l22, y)), kF, out.t + b);
+  }
+  out.s_across = hn::Mul(l11, pattern.x);
+  const V shear = hn::Mul(l21, pattern.x);
+  for (int p = 0; p < kParts; ++p) out.t_across[p] = hn::MulAdd(l22, pattern.y[p], shear);
 }
 
 struct BlendLimits {
@@ -82,8 +123,7 @@ HWY_INLINE BlendLimits MakeLimits(const BlendInput& in) {
   return {Set(in.alpha_min), Set(in.alpha_max), Set(in.transmittance_min), Set(-0.0f)};
 }
 
-struct RowBlend {
-  V t;       // second whitened coordinate
+struct Blended {
   V raw;     // o exp(power), before the cap
   V alpha;   // 0 where skipped
   V weight;  // alpha T, 0 where skipped or dead
@@ -92,20 +132,16 @@ struct RowBlend {
 };
 
 // alpha = min(alpha_max, raw), 0 if raw < alpha_min; T' = T (1 - alpha); T' < transmittance_min: the pixel stops without this one.
-HWY_INLINE RowBlend BlendRow(const SplatColumn& column, V offset, V transmittance, const BlendLimits& limits) {
-  RowBlend row;
-  row.t = hn::Add(column.shear, offset);
-  row.raw = Exp2(hn::NegMulAdd(row.t, row.t, column.exponent));
-  row.alpha = hn::IfThenElseZero(hn::Ge(row.raw, limits.alpha_min), hn::Min(row.raw, limits.alpha_max));
-  const V next = hn::NegMulAdd(row.alpha, transmittance, transmittance);
-  row.alive = hn::Ge(next, limits.transmittance_min);
-  row.weight = hn::IfThenElseZero(row.alive, hn::Mul(row.alpha, transmittance));
-  row.after = hn::IfThenElse(row.alive, next, hn::Or(transmittance, limits.sign));
-  return row;
+HWY_INLINE Blended Blend(V exponent, V transmittance, const BlendLimits& limits) {
+  Blended out;
+  out.raw = Exp2(exponent);
+  out.alpha = hn::IfThenElseZero(hn::Ge(out.raw, limits.alpha_min), hn::Min(out.raw, limits.alpha_max));
+  const V next = hn::NegMulAdd(out.alpha, transmittance, transmittance);
+  out.alive = hn::Ge(next, limits.transmittance_min);
+  out.weight = hn::IfThenElseZero(out.alive, hn::Mul(out.alpha, transmittance));
+  out.after = hn::IfThenElse(out.alive, next, hn::Or(transmittance, limits.sign));
+  return out;
 }
-
-// Bit r set: row r of the tile may be touched by this list entry.
-HWY_INLINE uint32_t ItemRows(uint32_t item) { return (2u << (item & 15u)) - (1u << ((item >> 4) & 15u)); }
 
 }  // namespace HWY_NAMESPACE
 }  // namespace recon

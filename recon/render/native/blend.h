@@ -7,7 +7,7 @@
 
 namespace recon {
 
-// What both directions read. `items` holds, tile after tile and front to back, (splat index << 8 | first row << 4 | last row).
+// What both directions read. `items` holds the splats' indices, tile after tile and front to back.
 struct BlendInput {
   const Splat* splats;
   const uint32_t* items;

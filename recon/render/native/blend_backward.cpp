@@ -4,6 +4,8 @@
 //
 #include <hwy/highway.h>
 
+#include <cmath>
+
 #include "blend-inl.h"
 
 // The pass runs front to back, like the forward one, and repeats its decisions. With colour C = sum_i w_i c_i + T_end bg,
@@ -28,8 +30,8 @@ struct PixelSums {
   V v, vs, vt, vss, vst, vtt, z, r, g, b;
 };
 
-// One pixel's S and channel gradients out of the outputs and their gradients.
-HWY_INLINE void ReadPixel(const PictureGradient& grad, size_t from, int at, TileGradient& px, float v_background[3]) {
+// The pixel's S and channel gradients, out of the outputs and their gradients.
+HWY_INLINE void ReadPixel(const PictureGradient& grad, size_t from, int at, TileGradient& px, float* t_end) {
   const float alpha = grad.alpha[from];
   const float depth = grad.depth != nullptr ? grad.depth[from] : 0.0f;
   const float v_depth = grad.v_depth != nullptr && alpha > 0.0f ? grad.v_depth[from] / alpha : 0.0f;
@@ -40,7 +42,6 @@ HWY_INLINE void ReadPixel(const PictureGradient& grad, size_t from, int at, Tile
     for (int c = 0; c < 3; ++c) {
       v_color[c] = grad.v_color[3 * from + static_cast<size_t>(c)];
       behind += v_color[c] * grad.color[3 * from + static_cast<size_t>(c)];
-      v_background[c] += v_color[c] * (1.0f - alpha);
     }
   }
   px.behind[at] = behind;
@@ -48,63 +49,113 @@ HWY_INLINE void ReadPixel(const PictureGradient& grad, size_t from, int at, Tile
   px.g[at] = v_color[1];
   px.b[at] = v_color[2];
   px.z[at] = v_depth;
+  t_end[at] = 1.0f - alpha;
 }
 
-// Fills `px`; false if no pixel of the tile has a gradient.
+// The same for four pixels side by side.
+HWY_INLINE void ReadFour(const PictureGradient& grad, size_t from, int at, TileGradient& px, float* t_end) {
+  const hn::FixedTag<float, 4> d;
+  using V4 = hn::Vec<decltype(d)>;
+  const V4 zero = hn::Zero(d), alpha = hn::LoadU(d, grad.alpha + from);
+  const V4 left = hn::Sub(hn::Set(d, 1.0f), alpha);
+  V4 v_depth = zero, v_alpha = grad.v_alpha != nullptr ? hn::LoadU(d, grad.v_alpha + from) : zero;
+  V4 behind = zero;
+  if (grad.v_depth != nullptr) {
+    const V4 depth = hn::LoadU(d, grad.depth + from);
+    v_depth = hn::IfThenElseZero(hn::Gt(alpha, zero), hn::Div(hn::LoadU(d, grad.v_depth + from), alpha));
+    v_alpha = hn::Sub(v_alpha, hn::Mul(v_depth, depth));
+    behind = hn::Mul(hn::Mul(v_depth, depth), alpha);
+  }
+  behind = hn::Sub(behind, hn::Mul(v_alpha, left));
+  V4 r = zero, g = zero, b = zero;
+  if (grad.v_color != nullptr) {
+    V4 cr, cg, cb;
+    hn::LoadInterleaved3(d, grad.v_color + 3 * from, r, g, b);
+    hn::LoadInterleaved3(d, grad.color + 3 * from, cr, cg, cb);
+    behind = hn::Add(behind, hn::Add(hn::Mul(r, cr), hn::Add(hn::Mul(g, cg), hn::Mul(b, cb))));
+  }
+  hn::Store(behind, d, px.behind + at);
+  hn::Store(r, d, px.r + at);
+  hn::Store(g, d, px.g + at);
+  hn::Store(b, d, px.b + at);
+  hn::Store(v_depth, d, px.z + at);
+  hn::Store(left, d, t_end + at);
+}
+
+// Fills `px` and the tile's dL/dbackground = sum T_end g; false if no pixel of the tile has a gradient.
 bool ReadTile(const BlendInput& in, const TileFrame& frame, const PictureGradient& grad, TileGradient& px,
               float v_background[3]) {
-  for (float* plane : {px.behind, px.r, px.g, px.b, px.z}) {
-    for (int i = 0; i < kPixels; i += kLanes) hn::Store(hn::Zero(kF), kF, plane + i);
+  HWY_ALIGN float t_end[kPixels];
+  const V zero = hn::Zero(kF);
+  if (frame.columns < kTile || frame.rows < kTile) {
+    for (float* plane : {px.behind, px.r, px.g, px.b, px.z, &t_end[0]}) {
+      for (int i = 0; i < kPixels; i += kLanes) hn::Store(zero, kF, plane + i);
+    }
   }
   for (int r = 0; r < frame.rows; ++r) {
     const size_t first = static_cast<size_t>(frame.y0 + r) * static_cast<size_t>(in.width) + static_cast<size_t>(frame.x0);
-    for (int c = 0; c < frame.columns; ++c) ReadPixel(grad, first + static_cast<size_t>(c), r * kTile + c, px, v_background);
+    int c = 0;
+    for (; c + kSide <= frame.columns; c += kSide) ReadFour(grad, first + static_cast<size_t>(c), PixelAt(r, c), px, t_end);
+    for (; c < frame.columns; ++c) ReadPixel(grad, first + static_cast<size_t>(c), PixelAt(r, c), px, t_end);
   }
-  M any = hn::Ne(hn::Zero(kF), hn::Zero(kF));
-  for (const float* plane : {px.behind, px.r, px.g, px.b, px.z}) {
-    for (int i = 0; i < kPixels; i += kLanes) any = hn::Or(any, hn::Ne(hn::Load(kF, plane + i), hn::Zero(kF)));
+  V red = zero, green = zero, blue = zero;
+  M any = hn::Ne(zero, zero);
+  for (int i = 0; i < kPixels; i += kLanes) {
+    const V left = hn::Load(kF, t_end + i);
+    red = hn::MulAdd(left, hn::Load(kF, px.r + i), red);
+    green = hn::MulAdd(left, hn::Load(kF, px.g + i), green);
+    blue = hn::MulAdd(left, hn::Load(kF, px.b + i), blue);
+    for (const float* plane : {px.behind, px.r, px.g, px.b, px.z}) any = hn::Or(any, hn::Ne(hn::Load(kF, plane + i), zero));
   }
+  float sums[4];
+  StoreSums4(red, green, blue, zero, sums);
+  for (int c = 0; c < 3; ++c) v_background[c] = sums[c];
   return !hn::AllFalse(kF, any);
 }
 
-// Adds one splat's sums over the rows `bits` of one column of vectors.
-HWY_INLINE void BackwardColumn(const Splat& g, const SplatColumn& column, const float* offsets, const BlendLimits& limits,
-                               uint32_t bits, int lane0, uint32_t& alive, TileGradient& px, PixelSums& sums) {
-  V sum_v = hn::Zero(kF), sum_vt = hn::Zero(kF);
+// Adds one splat's sums over the blocks `bits`.
+HWY_INLINE void BackwardSplat(const Splat& g, const SplatOnTile& on, const BlendLimits& limits, uint32_t bits,
+                              uint32_t& alive, TileGradient& px, PixelSums& sums) {
+  const V opacity = Set(g.log2_opacity), one = Set(1.0f);
+  const V red = Set(g.r), green = Set(g.g), blue = Set(g.b), depth = Set(g.z);
   while (bits != 0) {
-    const int r = std::countr_zero(bits);
+    const int b = std::countr_zero(bits);
     bits &= bits - 1;
-    const int at = r * kTile + lane0;
-    const V transmittance = hn::Load(kF, px.transmittance + at);
-    const RowBlend row = BlendRow(column, Set(offsets[r]), transmittance, limits);
-    const V gr = hn::Load(kF, px.r + at), gg = hn::Load(kF, px.g + at);
-    const V gb = hn::Load(kF, px.b + at), gz = hn::Load(kF, px.z + at);
-    V along = hn::Mul(gr, Set(g.r));  // (c . g)
-    along = hn::MulAdd(gg, Set(g.g), along);
-    along = hn::MulAdd(gb, Set(g.b), along);
-    along = hn::MulAdd(gz, Set(g.z), along);
-    const V behind = hn::NegMulAdd(row.weight, along, hn::Load(kF, px.behind + at));
-    const V v_alpha = hn::NegMulAdd(behind, Reciprocal(hn::Sub(Set(1.0f), row.alpha)), hn::Mul(transmittance, along));
-    const M moves = hn::And(row.alive, hn::Le(row.raw, limits.alpha_max));
-    const V v = hn::IfThenElseZero(moves, hn::Mul(row.alpha, v_alpha));
-    const V vt = hn::Mul(v, row.t);
-    sum_v = hn::Add(sum_v, v);
-    sum_vt = hn::Add(sum_vt, vt);
-    sums.vtt = hn::MulAdd(vt, row.t, sums.vtt);
-    sums.r = hn::MulAdd(row.weight, gr, sums.r);
-    sums.g = hn::MulAdd(row.weight, gg, sums.g);
-    sums.b = hn::MulAdd(row.weight, gb, sums.b);
-    sums.z = hn::MulAdd(row.weight, gz, sums.z);
-    hn::Store(row.after, kF, px.transmittance + at);
-    hn::Store(behind, kF, px.behind + at);
-    if (HWY_UNLIKELY(hn::AllFalse(kF, row.alive))) alive &= ~(1u << r);
+    const V s = hn::Add(on.s_across, Set(on.s[b]));
+    const V partial = hn::NegMulAdd(s, s, opacity);
+    M any = hn::Ne(s, s);
+    for (int p = 0; p < kParts; ++p) {
+      const int at = b * kBlockPixels + p * kLanes;
+      const V t = hn::Add(on.t_across[p], Set(on.t[b]));
+      const V transmittance = hn::Load(kF, px.transmittance + at);
+      const Blended now = Blend(hn::NegMulAdd(t, t, partial), transmittance, limits);
+      const V gr = hn::Load(kF, px.r + at), gg = hn::Load(kF, px.g + at);
+      const V gb = hn::Load(kF, px.b + at), gz = hn::Load(kF, px.z + at);
+      V along = hn::Mul(gr, red);  // (c . g)
+      along = hn::MulAdd(gg, green, along);
+      along = hn::MulAdd(gb, blue, along);
+      along = hn::MulAdd(gz, depth, along);
+      const V behind = hn::NegMulAdd(now.weight, along, hn::Load(kF, px.behind + at));
+      const V v_alpha = hn::NegMulAdd(behind, Reciprocal(hn::Sub(one, now.alpha)), hn::Mul(transmittance, along));
+      const M moves = hn::And(now.alive, hn::Le(now.raw, limits.alpha_max));
+      const V v = hn::IfThenElseZero(moves, hn::Mul(now.alpha, v_alpha));
+      const V vs = hn::Mul(v, s), vt = hn::Mul(v, t);
+      sums.v = hn::Add(sums.v, v);
+      sums.vs = hn::Add(sums.vs, vs);
+      sums.vt = hn::Add(sums.vt, vt);
+      sums.vss = hn::MulAdd(vs, s, sums.vss);
+      sums.vst = hn::MulAdd(vs, t, sums.vst);
+      sums.vtt = hn::MulAdd(vt, t, sums.vtt);
+      sums.r = hn::MulAdd(now.weight, gr, sums.r);
+      sums.g = hn::MulAdd(now.weight, gg, sums.g);
+      sums.b = hn::MulAdd(now.weight, gb, sums.b);
+      sums.z = hn::MulAdd(now.weight, gz, sums.z);
+      hn::Store(now.after, kF, px.transmittance + at);
+      hn::Store(behind, kF, px.behind + at);
+      any = p == 0 ? now.alive : hn::Or(any, now.alive);
+    }
+    if (HWY_UNLIKELY(hn::AllFalse(kF, any))) alive &= ~(1u << b);
   }
-  const V sum_vs = hn::Mul(sum_v, column.s);
-  sums.v = hn::Add(sums.v, sum_v);
-  sums.vs = hn::Add(sums.vs, sum_vs);
-  sums.vt = hn::Add(sums.vt, sum_vt);
-  sums.vss = hn::MulAdd(sum_vs, column.s, sums.vss);
-  sums.vst = hn::MulAdd(sum_vt, column.s, sums.vst);
 }
 
 HWY_INLINE void StoreSums(const PixelSums& s, float* out) {
@@ -118,32 +169,30 @@ void BlendTileBackwardTarget(const BlendInput& in, uint32_t tile, const PictureG
   TileFrame frame;
   TileGradient px;
   StartTile(in, tile, frame, px.transmittance);
-  v_background[0] = v_background[1] = v_background[2] = 0.0f;
-  const bool any = ReadTile(in, frame, grad, px, v_background);
-  V pixel_x[kColumns];
-  for (int c = 0; c < kColumns; ++c) {
-    pixel_x[c] = hn::ConvertTo(kF, hn::Iota(kI, frame.x0 + c * kLanes));
-    pixel_x[c] = hn::Add(pixel_x[c], Set(0.5f));
-  }
+  if (!ReadTile(in, frame, grad, px, v_background)) frame.alive = 0;
   const BlendLimits limits = MakeLimits(in);
+  const BlockPattern pattern = MakePattern();
+  const float log2_inverse = -std::log2(in.alpha_min);
   const V zero = hn::Zero(kF);
-  HWY_ALIGN float offsets[kTile];
+  SplatOnTile on;
+  uint32_t touched[kBatch];
   const uint32_t end = in.starts[tile + 1];
-  uint32_t k = in.starts[tile];
-  for (; any && k < end && AnyAlive(frame) != 0; ++k) {
-    if (k + 4 < end) __builtin_prefetch(in.splats + (in.items[k + 4] >> 8));
-    const Splat& g = in.splats[in.items[k] >> 8];
-    const uint32_t rows = ItemRows(in.items[k]);
-    RowOffsets(g, frame, offsets);
-    PixelSums s{zero, zero, zero, zero, zero, zero, zero, zero, zero, zero};
-    for (int c = 0; c < kColumns; ++c) {
-      const uint32_t bits = rows & frame.alive[c];
-      if (bits == 0 || !TouchesColumn(g, frame, c)) continue;
-      BackwardColumn(g, MakeColumn(g, pixel_x[c]), offsets, limits, bits, c * kLanes, frame.alive[c], px, s);
+  uint32_t first = in.starts[tile];
+  for (; first < end && frame.alive != 0; first += kBatch) {
+    const uint32_t count = HWY_MIN(kBatch, end - first);
+    FindTouched(in, frame, first, count, end, log2_inverse, touched);
+    for (uint32_t i = 0; i < count; ++i) {
+      const uint32_t bits = touched[i] & frame.alive;
+      PixelSums s{zero, zero, zero, zero, zero, zero, zero, zero, zero, zero};
+      if (bits != 0) {
+        const Splat& g = in.splats[in.items[first + i]];
+        PlaceOnTile(g, frame, pattern, on);
+        BackwardSplat(g, on, limits, bits, frame.alive, px, s);
+      }
+      StoreSums(s, sums + static_cast<size_t>(first + i) * kSums);
     }
-    StoreSums(s, sums + static_cast<size_t>(k) * kSums);
   }
-  for (size_t i = static_cast<size_t>(k) * kSums; i < static_cast<size_t>(end) * kSums; ++i) sums[i] = 0.0f;
+  for (size_t i = static_cast<size_t>(first) * kSums; i < static_cast<size_t>(end) * kSums; ++i) sums[i] = 0.0f;
 }
 
 }  // namespace HWY_NAMESPACE

@@ -8,6 +8,7 @@
 #include <cmath>
 
 #include "project-inl.h"
+#include "touch-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace recon {
@@ -16,7 +17,8 @@ namespace HWY_NAMESPACE {
 // The fields of Splat, one lane per Gaussian.
 struct SplatLanes {
   HWY_ALIGN float x[kTile], y[kTile], l11[kTile], l21[kTile], l22[kTile], log2_opacity[kTile];
-  HWY_ALIGN float r[kTile], g[kTile], b[kTile], z[kTile], half_x[kTile], half_y[kTile], top_x[kTile];
+  HWY_ALIGN float r[kTile], g[kTile], b[kTile], z[kTile], half_x[kTile], half_y[kTile];
+  HWY_ALIGN float slope_x[kTile], slope_y[kTile];
 };
 
 // colour = max(0, SH + 0.5), or the given one.
@@ -79,7 +81,8 @@ HWY_INLINE M ProjectLanes(const Gaussians& in, const Camera& camera, const Optio
   hn::Store(p.cam.z, kF, out.z);
   hn::Store(half_x, kF, out.half_x);
   hn::Store(half_y, kF, out.half_y);
-  hn::Store(hn::Mul(half_y, hn::Div(p.b, p.c)), kF, out.top_x);
+  hn::Store(hn::Div(p.b, p.c), kF, out.slope_x);
+  hn::Store(hn::Div(p.b, p.a), kF, out.slope_y);
   return visible;
 }
 
@@ -99,15 +102,13 @@ uint32_t ProjectBlockTarget(const Gaussians& in, const Camera& camera, const Opt
     const uint32_t lanes = HWY_MIN(static_cast<uint32_t>(kLanes), end - i);
     const VI id = hn::Min(hn::Iota(kI, static_cast<int32_t>(i)), hn::Set(kI, static_cast<int32_t>(end - 1)));
     const M visible = ProjectLanes(in, camera, options, id, hn::FirstN(kF, lanes), s);
-    uint8_t mask_bytes[8] = {0};
-    hn::StoreMaskBits(kF, visible, mask_bytes);
-    const uint32_t bits = mask_bytes[0] | static_cast<uint32_t>(mask_bytes[1]) << 8;
+    const uint32_t bits = MaskBits(visible);
     for (uint32_t k = 0; k < lanes; ++k) {
       const bool seen = ((bits >> k) & 1u) != 0;
       if (aux.visible != nullptr) WriteAux(aux, s, k, i + k, seen);
       if (!seen) continue;
-      out[count++] = Splat{s.x[k], s.y[k], s.l11[k], s.l21[k],    s.l22[k],    s.log2_opacity[k], s.r[k], s.g[k],
-                           s.b[k], s.z[k], s.half_x[k], s.half_y[k], s.top_x[k], i + k,              0,      0};
+      out[count++] = Splat{s.x[k], s.y[k], s.l11[k],    s.l21[k],     s.l22[k],     s.log2_opacity[k], s.r[k], s.g[k],
+                           s.b[k], s.z[k], s.half_x[k], s.slope_x[k], s.slope_y[k], i + k,              0,      0};
     }
   }
   return count;

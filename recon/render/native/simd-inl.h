@@ -15,7 +15,7 @@ namespace recon {
 namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-// Sixteen floats at most: one row of a tile.
+// Sixteen floats at most.
 using Floats = hn::CappedTag<float, kTile>;
 using Ints = hn::RebindToSigned<Floats>;
 using V = hn::Vec<Floats>;

@@ -6,9 +6,9 @@
 
 namespace recon {
 
-constexpr int kTile = 16;              // pixels per tile side; a tile row is one vector on AVX-512
+constexpr int kTile = 16;              // pixels per tile side
 constexpr uint32_t kBlock = 1024;      // Gaussians per unit of projection work; fixed, so results never depend on threads
-constexpr uint32_t kMaxGaussians = 1u << 24;  // a tile list entry keeps the splat's index in 24 bits
+constexpr uint32_t kMaxGaussians = 1u << 24;  // their SH coefficients are then still counted by 32-bit lanes
 constexpr float kHalfLog2e = 0.72134752044448170368f;  // 0.5 log2(e): exp(-d'Cd/2) = exp2(-kHalfLog2e d'Cd)
 
 // The Gaussians, as the caller stores them. Activated scales and opacities, raw quaternions (w, x, y, z).
@@ -47,8 +47,8 @@ struct alignas(64) Splat {
   float l11, l21, l22;
   float log2_opacity;
   float r, g, b, z;
-  float half_x, half_y;  // half extents of the ellipse alpha >= alpha_min, px
-  float top_x;           // dx of the ellipse's lowest point on the picture (dy = +half_y)
+  float half_x;           // half extent in x of the ellipse alpha >= alpha_min, px
+  float slope_x, slope_y;  // where alpha is largest for a given dy: dx = slope_x dy; for a given dx: dy = slope_y dx
   uint32_t id;           // index of the Gaussian
   uint32_t first, count;  // its entries in TileLists::slots
 };
