@@ -28,6 +28,7 @@ Array = NDArray[np.float64]
 Observation = dict[str, Any]
 
 LAG = 0.3  # rad or m: the command may lead the joint by at most this much
+TOO_FAST = 1e4  # rad/s or m/s: the simulation has diverged
 # what a simulation's future depends on; names of MjData
 STATE = (
     "time", "qpos", "qvel", "act", "history", "qacc_warmstart", "ctrl", "qfrc_applied", "xfrc_applied", "eq_active",
@@ -158,7 +159,7 @@ class SplatVectorEnv(gymnasium.vector.VectorEnv):  # type: ignore[type-arg]
         action = self._checked(actions)
         before = self.distance()
         self._move(action)
-        diverged = ~np.isfinite(self._state["qpos"]).all(axis=1) | ~np.isfinite(self._tool[:, self.arm.tcp]).all(axis=1)
+        diverged = ~self._sane()
         distance = np.where(diverged, before, self.distance())
         held = evaluate_tree(self.task.success, self.points()) & ~diverged
         self._held = np.where(held, self._held + 1, 0)
@@ -216,6 +217,13 @@ class SplatVectorEnv(gymnasium.vector.VectorEnv):  # type: ignore[type-arg]
         self._command = np.clip(command, self.arm.low, self.arm.high)
         self._state["ctrl"][:, self.arm.ctrl] = self._command
         self._batch.step(nstep=self.substeps, stage=int(mujoco.mjtStage.mjSTAGE_POS))
+
+    def _sane(self) -> NDArray[np.bool_]:
+        """Whether each simulation's state and tool position are numbers an arm can have, [N]."""
+        speed, tool = self._state["qvel"], self._tool[:, self.arm.tcp]
+        with np.errstate(invalid="ignore"):
+            slow = (np.abs(speed) < TOO_FAST).all(axis=1)
+        return slow & np.isfinite(self._state["qpos"]).all(axis=1) & np.isfinite(tool).all(axis=1)
 
     def _reward(self, before: Array, after: Array, action: Array, success: NDArray[np.bool_]) -> Array:
         spec = self.task.reward

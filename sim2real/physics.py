@@ -7,6 +7,7 @@ the table; a moving link that already touches the bench at rest loses that one c
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
     import mujoco
 
 Array = NDArray[np.float64]
+
+log = logging.getLogger(__name__)
 
 TIMESTEP = 0.002  # s
 CLEARANCE = 0.05  # m kept free around the robot at rest
@@ -94,6 +97,8 @@ def _mj():  # noqa: ANN202  (a module)
         raise UnavailableError(
             "the simulator needs MuJoCo 4 or newer", why=str(error), fix="Run: pip install 'mujoco>=4'"
         ) from error
+    if mujoco.get_mju_user_warning() is None:  # otherwise warnings go to a file in the working directory
+        mujoco.set_mju_user_warning(lambda text: log.warning("MuJoCo: %s", text))
     return mujoco
 
 
@@ -111,6 +116,7 @@ def _mounted(robot: Path, world_from_base: Array, base_body: str | None) -> mujo
     _name_all(spec)
     spec.option.timestep = TIMESTEP
     spec.option.integrator = mj.mjtIntegrator.mjINT_IMPLICITFAST
+    spec.option.disableflags |= mj.mjtDisableBit.mjDSBL_AUTORESET  # a state that blows up must be seen, not replaced
     model = _compile(spec, robot)
     if model.nbody < 2:
         raise InputError(f"the robot {robot} has no bodies")
@@ -213,7 +219,7 @@ def _add_box(body: mujoco.MjsBody, box: Box, name: str, rgba: tuple[float, float
         quat=[float(np.cos(half)), 0.0, 0.0, float(np.sin(half))],
         rgba=list(rgba),
         friction=[0.8, 0.005, 0.0001],
-        group=3,
+        group=0,  # MuJoCo's viewers hide group 3 and up
     )
 
 

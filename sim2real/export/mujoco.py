@@ -91,7 +91,7 @@ def _copy_assets(spec: mujoco.MjSpec, stage: Path) -> None:
 
 def _add_camera(spec: mujoco.MjSpec, camera: Camera) -> None:
     world_from_gl = invert_pose(opengl_from_opencv_pose(camera.cam_from_world))
-    # MuJoCo's principal point is measured from the picture's centre, x to the left and y upwards of OpenCV's signs
+    # MuJoCo shifts the picture, not the axis: a positive principal_pixel moves the picture left and up
     spec.worldbody.add_camera(
         name=camera.name,
         pos=world_from_gl[:3, 3],
@@ -99,7 +99,7 @@ def _add_camera(spec: mujoco.MjSpec, camera: Camera) -> None:
         resolution=[camera.width, camera.height],
         sensor_size=[SENSOR, SENSOR * camera.height / camera.width],
         focal_pixel=[camera.fx, camera.fy],
-        principal_pixel=[camera.cx - camera.width / 2, camera.height / 2 - camera.cy],
+        principal_pixel=[camera.width / 2 - camera.cx, camera.height / 2 - camera.cy],
     )
 
 

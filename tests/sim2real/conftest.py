@@ -53,7 +53,7 @@ def made_up_rig(base: np.ndarray = BASE) -> Rig:
     cameras = {}
     for i, (x, y) in enumerate([(0.9, -0.7), (0.9, 0.6), (-0.1, -1.2)]):
         pose = look_at(np.array([x, y, 0.9]), np.array([0.0, 0.0, 0.05]), (0.0, 0.0, 1.0))
-        cameras[f"cam{i:02d}"] = Camera(f"cam{i:02d}", 320, 240, 300.0, 300.0, 160.0, 120.0, cam_from_world=pose)
+        cameras[f"cam{i:02d}"] = Camera(f"cam{i:02d}", 320, 240, 300.0, 304.0, 152.0, 126.0, cam_from_world=pose)
     robot = RobotEntry("arm.xml", "MJCF", None, None, base)
     return Rig(cameras, {"cam02": "test"}, robot, 15.0, "z", "metres")
 
