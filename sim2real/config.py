@@ -44,7 +44,7 @@ class EvalOptions:
     policy: str = "ppo"
     """Policy folder, a run folder (its best policy is taken), or: expert, random, zero."""
     baseline: str | None = None
-    """What to compare with on the same scenarios, given like --policy."""
+    """What to compare with on the same scenarios, given like --policy. Default: the clone of the same run; or none."""
     episodes: int = 100
     """Number of scenarios."""
     task: str | None = None

@@ -34,12 +34,16 @@ SIZE = 64  # px, of the pictures shown to actors that do not look
 
 @dataclass(frozen=True)
 class Contestant:
-    """Something to evaluate. meta: what the trainer recorded; hash: of its weights; both empty for scripted ones."""
+    """Something to evaluate. meta: what the trainer recorded; hash: of its weights; folder: where it lies.
+
+    Scripted ones have none of these.
+    """
 
     name: str
     actor: Actor
     meta: dict[str, Any]
     hash: str = ""
+    folder: Path | None = None
 
 
 def judge(options: EvalOptions) -> Iterator[Event]:
@@ -50,8 +54,9 @@ def judge(options: EvalOptions) -> Iterator[Event]:
     device = resolve_device(options.device)
     fallback = Path("runs") / f"{scene.name}-{options.task or 'reach'}"
     policies = [contestant(options.policy, fallback, device, options.seed)]
-    if options.baseline is not None:
-        policies.append(contestant(options.baseline, fallback, device, options.seed))
+    baseline = options.baseline or _own_clone(policies[0])
+    if baseline not in (None, "none"):
+        policies.append(contestant(str(baseline), fallback, device, options.seed))
     task = _task(options, policies)
     cameras, size, robot = _seen(policies)
     yield StageStarted("workcell")
@@ -95,7 +100,7 @@ def judge(options: EvalOptions) -> Iterator[Event]:
             f"{paired.verdict}: {100 * paired.difference:+.1f} points [{100 * paired.low:+.1f}, {100 * paired.high:+.1f}], "
             f"exact McNemar p = {paired.p_value:.2g} on {paired.n} scenarios",
         )
-    yield Artifact("report", out / "report.html")
+    yield Artifact("report", out / "index.html")
     yield Artifact("numbers", out / "report.json")
 
 
@@ -109,7 +114,15 @@ def contestant(name: str, fallback: Path, device: torch.device, seed: int) -> Co
         raise InputError(f"there is no policy {name!r}", why="no policy.json there", fix=did_you_mean(name, SCRIPTED))
     policy = load_policy(folder, device)
     label = folder.name if folder.name in ("bc", "ppo") else str(folder)
-    return Contestant(label, _actor(policy), policy.meta, sha256_file(folder / "weights.safetensors")[:16])
+    return Contestant(label, _actor(policy), policy.meta, sha256_file(folder / "weights.safetensors")[:16], folder)
+
+
+def _own_clone(policy: Contestant) -> Path | None:
+    """The clone that a run's improved policy started from, beside it in the run folder."""
+    if policy.folder is None or policy.meta.get("stage") != "ppo":
+        return None
+    clone = policy.folder.parent / "bc"
+    return clone if (clone / "policy.json").is_file() else None
 
 
 def _actor(policy: Policy) -> Actor:

@@ -43,7 +43,7 @@ def write_report(
     scenarios: ScenarioSet,
     protocol: dict[str, Any],
 ) -> None:
-    """Write `report.html` and `report.json` into the folder `out`.
+    """Write `index.html` and `report.json` into the folder `out`.
 
     Args:
         evaluations: The policy, and after it the baseline if there is one; same scenarios, same order.
@@ -65,7 +65,7 @@ def write_report(
         "paired": asdict(paired) if paired is not None else None,
     }
     write_json(out / "report.json", data)
-    write_bytes(out / "report.html", page(data, evaluations).encode())
+    write_bytes(out / "index.html", page(data, evaluations).encode())
 
 
 def page(data: dict[str, Any], evaluations: Sequence[Evaluation]) -> str:
@@ -168,7 +168,7 @@ def encode_mp4(frames: NDArray[np.uint8], fps: int = FPS) -> bytes:
     import av
 
     buffer = io.BytesIO()
-    with av.open(buffer, "w", format="mp4", options={"movflags": "faststart"}) as container:
+    with av.open(buffer, "w", format="mp4") as container:
         stream = container.add_stream("libx264", rate=fps, options={"crf": "26", "preset": "veryfast", "threads": "1"})
         stream.height, stream.width = frames.shape[1:3]
         stream.pix_fmt = "yuv420p"
