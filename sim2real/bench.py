@@ -52,7 +52,9 @@ class Bench:
         return self.table.center[2] + self.table.half[2]
 
 
-def bench_from_gaussians(means: Array, scales: Array, opacities: Array, near: tuple[float, float] = (0.0, 0.0)) -> Bench:
+def bench_from_gaussians(
+    means: Array, scales: Array, opacities: Array, near: tuple[float, float] = (0.0, 0.0)
+) -> Bench:
     """Find the table that lies nearest to `near` (x, y) and what stands on it.
 
     Args:

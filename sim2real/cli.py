@@ -25,7 +25,7 @@ examples:
   sim2real export --scene bench01 --to mujoco
 """
 
-Options = Union[
+Options = Union[  # noqa: UP007  (evaluated, and Python 3.10 has no | of Annotated)
     Annotated[TrainOptions, tyro.conf.subcommand("train", description="Clone the expert, then improve by PPO.")],
     Annotated[EvalOptions, tyro.conf.subcommand("eval", description="Score policies on unseen scenarios.")],
     Annotated[ExportOptions, tyro.conf.subcommand("export", description="Write the scene for another simulator.")],
@@ -35,7 +35,7 @@ Options = Union[
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; returns the process exit code (see recon/core/errors.py)."""
     options = tyro.cli(
-        Options,  # type: ignore[arg-type]
+        Options,
         prog="sim2real",
         description=DESCRIPTION,
         args=list(sys.argv[1:] if argv is None else argv),

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
@@ -105,7 +105,7 @@ class Movers:
 
 @dataclass(frozen=True)
 class View:
-    """A fixed pinhole camera with the static Gaussians it can see, already coloured. gain: RGB affine (M, b) or None."""
+    """A fixed pinhole camera with the static Gaussians it can see, coloured. gain: RGB affine (M, b) or None."""
 
     camera: Camera
     viewmat: torch.Tensor  # [1, 4, 4]
@@ -131,16 +131,16 @@ def robot_movers(robot: RobotModel, world: World, seed: int = 0) -> Movers:
     """Surface Gaussians of the robot's links and of the task's markers, as movers of `world`'s bodies."""
     from recon.robot.surface import surface_gaussians
 
-    parts = []
+    parts: list[list[NDArray[Any]]] = []
     for name, g in surface_gaussians(robot, ROBOT_POINTS, seed).items():
         body = world.model.body(name).id
         arrays = (g.means, g.quats, np.exp(g.log_scales), 1 / (1 + np.exp(-g.logit_opacities)), g.colours)
-        parts.append((np.full(len(g.means), body), *arrays))
-    parts += [(np.full(MARKER_POINTS, world.model.body(m.name).id), *_sphere(m)) for m in world.markers]
-    body, means, quats, scales, opacities, rgb = (np.concatenate(column) for column in zip(*parts, strict=True))
+        parts.append([np.full(len(g.means), body), *arrays])
+    parts += [[np.full(MARKER_POINTS, world.model.body(m.name).id), *_sphere(m)] for m in world.markers]
+    rows, means, quats, scales, opacities, rgb = (np.concatenate(column) for column in zip(*parts, strict=True))
     normals = quat_to_matrix(quat_normalize(quats))[..., 2]
-    arrays = (means, quat_normalize(quats), normals, scales, opacities, rgb)
-    return Movers(body.astype(np.int64), *(np.ascontiguousarray(a, np.float32) for a in arrays))
+    columns = (means, quat_normalize(quats), normals, scales, opacities, rgb)
+    return Movers(rows.astype(np.int64), *(np.ascontiguousarray(a, np.float32) for a in columns))
 
 
 def _sphere(marker: Marker) -> tuple[Array, Array, Array, Array, Array]:
@@ -151,7 +151,8 @@ def _sphere(marker: Marker) -> tuple[Array, Array, Array, Array, Array]:
     spacing = marker.radius * math.sqrt(4 * np.pi / MARKER_POINTS)
     # the rotation that takes z to the normal: axis z x n, half angle polar / 2
     quats = np.stack(
-        [np.cos(polar / 2), -np.sin(turn) * np.sin(polar / 2), np.cos(turn) * np.sin(polar / 2), np.zeros_like(polar)], 1
+        [np.cos(polar / 2), -np.sin(turn) * np.sin(polar / 2), np.cos(turn) * np.sin(polar / 2), np.zeros_like(polar)],
+        1,
     )
     scales = np.tile([0.6 * spacing, 0.6 * spacing, 0.1 * spacing], (MARKER_POINTS, 1))
     return (
@@ -190,7 +191,7 @@ def square_camera(camera: Camera, points: Array, size: int, margin: float = 0.08
 
 
 def best_camera(rig: Rig, points: Array) -> str:
-    """The camera that resolves the points [N, 3] best: most pixels per metre in the worst direction of the table plane."""
+    """The camera that resolves the points [N, 3] best: pixels per metre in the worst direction of the table plane."""
     scores = {}
     for name, camera in rig.cameras.items():
         ideal = camera.pinhole()

@@ -1,8 +1,8 @@
 """The rendered vector environment: Gymnasium VectorEnv, SAME_STEP autoreset, pictures from splats.
 
-One control step: the action moves the commanded joint positions, MuJoCo takes 2 ms steps until the next control tick, the
-cameras draw. Every environment's future depends on its own state row only, so a scenario gives the same episode alone
-or among 64, and `set_state(get_state())` continues bit for bit.
+One control step: the action moves the commanded joint positions, MuJoCo takes 2 ms steps until the next control tick,
+the cameras draw. Every environment's future depends on its own state row only, so a scenario gives the same episode
+alone or among 64, and `set_state(get_state())` continues bit for bit.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ STATE = (
 )  # fmt: skip
 
 
-class SplatVectorEnv(gymnasium.vector.VectorEnv):  # type: ignore[type-arg]
+class SplatVectorEnv(gymnasium.vector.VectorEnv):
     """N copies of one task in one scene.
 
     Observation: {"rgb": {camera: uint8 [N, H, W, 3]}, "proprio": float32 [N, 2 A + 3], "privileged": float32 [N, 7]}.
@@ -47,7 +47,7 @@ class SplatVectorEnv(gymnasium.vector.VectorEnv):  # type: ignore[type-arg]
     "scenario" (index of the running episode), "final_scenario".
     """
 
-    metadata = {"autoreset_mode": AutoresetMode.SAME_STEP, "render_modes": []}  # noqa: RUF012  (Gymnasium's protocol)
+    metadata = {"autoreset_mode": AutoresetMode.SAME_STEP, "render_modes": []}
 
     def __init__(
         self, cell: Workcell, num_envs: int, *, seed: int = 0, cameras: Sequence[str] = (), size: int = 128,
@@ -83,7 +83,7 @@ class SplatVectorEnv(gymnasium.vector.VectorEnv):  # type: ignore[type-arg]
             "privileged": box(-np.inf, np.inf, (7,), np.float32),
         }
         if self.painters:
-            spaces["rgb"] = gymnasium.spaces.Dict({name: image for name in self.painters})
+            spaces["rgb"] = gymnasium.spaces.Dict(dict.fromkeys(self.painters, image))
         self.single_observation_space = gymnasium.spaces.Dict(spaces)
         self.single_action_space = box(-1.0, 1.0, (self.arm.size,), np.float32)
         self.observation_space = gymnasium.vector.utils.batch_space(self.single_observation_space, count)
@@ -336,6 +336,4 @@ def make_vec(
     cell = scene if isinstance(scene, Workcell) else open_workcell(
         scene, task, robot=robot, backend=backend, device=device
     )  # fmt: skip
-    return SplatVectorEnv(
-        cell, num_envs, seed=seed, cameras=chosen_cameras(cell, cameras), size=size, split=split
-    )
+    return SplatVectorEnv(cell, num_envs, seed=seed, cameras=chosen_cameras(cell, cameras), size=size, split=split)

@@ -68,7 +68,14 @@ def judge(options: EvalOptions) -> Iterator[Event]:
     results: list[Evaluation] = []
     for policy in policies:
         yield from evaluate(
-            cell, scenarios, policy.actor, policy.name, cameras=cameras, size=size, videos=options.videos, done=results.append
+            cell,
+            scenarios,
+            policy.actor,
+            policy.name,
+            cameras=cameras,
+            size=size,
+            videos=options.videos,
+            done=results.append,
         )
     paired = compare(results[0], results[1]) if len(results) == 2 else None
     out = options.out or Path("runs") / f"{scene.name}-{task.task}" / "eval"
@@ -93,11 +100,14 @@ def judge(options: EvalOptions) -> Iterator[Event]:
         save_set(scenarios, stage / "scenarios.json")
     for result in results:
         r = result.rate
-        yield Message("info", f"{result.name}: {r.k}/{r.n} = {100 * r.rate:.1f} % [{100 * r.low:.1f}, {100 * r.high:.1f}]")
+        yield Message(
+            "info", f"{result.name}: {r.k}/{r.n} = {100 * r.rate:.1f} % [{100 * r.low:.1f}, {100 * r.high:.1f}]"
+        )
     if paired is not None:
         yield Message(
             "info",
-            f"{paired.verdict}: {100 * paired.difference:+.1f} points [{100 * paired.low:+.1f}, {100 * paired.high:+.1f}], "
+            f"{paired.verdict}: {100 * paired.difference:+.1f} points "
+            f"[{100 * paired.low:+.1f}, {100 * paired.high:+.1f}], "
             f"exact McNemar p = {paired.p_value:.2g} on {paired.n} scenarios",
         )
     yield Artifact("report", out / "index.html")
@@ -139,7 +149,8 @@ def _task(options: EvalOptions, policies: list[Contestant]) -> Task:
         tasks["--task"] = load_task(options.task)
     if len({task.hash for task in tasks.values()}) > 1:
         raise UsageError(
-            "these policies cannot be compared", why=f"{' and '.join(tasks)} were made for different tasks (hashes differ)"
+            "these policies cannot be compared",
+            why=f"{' and '.join(tasks)} were made for different tasks (hashes differ)",
         )
     return next(iter(tasks.values()), None) or load_task("reach")
 

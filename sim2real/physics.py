@@ -11,7 +11,7 @@ import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -89,10 +89,10 @@ def compose(
     return World(spec, model, arm.at(model), bench, tuple(markers))
 
 
-def _mj():  # noqa: ANN202  (a module)
+def _mj() -> Any:
     try:
         import mujoco
-        import mujoco.batch  # noqa: F401
+        import mujoco.batch
     except ImportError as error:
         raise UnavailableError(
             "the simulator needs MuJoCo 4 or newer", why=str(error), fix="Run: pip install 'mujoco>=4'"
@@ -224,7 +224,7 @@ def _add_box(body: mujoco.MjsBody, box: Box, name: str, rgba: tuple[float, float
 
 
 def _exclude_resting_contacts(spec: mujoco.MjSpec, model: mujoco.MjModel, arm: Arm) -> bool:
-    """Exclude body pairs that penetrate by more than 0.5 mm at rest (neighbouring links, a link sunk into the table)."""
+    """Exclude body pairs that penetrate by more than 0.5 mm at rest (neighbours, a link sunk into the table)."""
     data = rest(model, arm)
     pairs = set()
     for contact in data.contact[: data.ncon]:

@@ -22,6 +22,10 @@ from sim2real.stats import Paired
 FORMAT, VERSION = "sim2real-eval", 1
 FPS = 20
 
+METHOD = """Success rates carry exact (Clopper-Pearson) 95 % intervals. Policies met the same scenarios; the paired
+test is McNemar's exact test, the interval of the difference is Bonett and Price's. These hold for a fixed number of
+scenarios; the e-value also holds when you stop whenever you like. All of this is simulation."""
+
 STYLE = """
 :root{color-scheme:light dark;--line:#8884;--good:#1a7f37;--bad:#b42318}
 body{font:16px/1.5 system-ui,sans-serif;max-width:64rem;margin:2rem auto;padding:0 1rem}
@@ -29,7 +33,8 @@ h1{font-size:1.6rem}h2{font-size:1.2rem;margin-top:2rem}table{border-collapse:co
 th,td{text-align:left;padding:.25rem .6rem;border-bottom:1px solid var(--line);font-variant-numeric:tabular-nums}
 td.yes{color:var(--good);font-weight:600}td.no{color:var(--bad)}
 .bar{position:relative;height:1.4rem;background:var(--line);border-radius:3px;min-width:12rem}
-.bar i{position:absolute;top:0;bottom:0;background:#4a7ebb88}.bar b{position:absolute;top:0;bottom:0;width:2px;background:currentColor}
+.bar i{position:absolute;top:0;bottom:0;background:#4a7ebb88}
+.bar b{position:absolute;top:0;bottom:0;width:2px;background:currentColor}
 figure{display:inline-block;margin:.5rem;vertical-align:top}figcaption{font-size:.85rem}
 video{width:240px;height:240px;background:#000}.verdict{font-size:1.2rem;font-weight:600}
 pre{overflow:auto;font-size:.8rem;border:1px solid var(--line);padding:.6rem}
@@ -83,9 +88,7 @@ def page(data: dict[str, Any], evaluations: Sequence[Evaluation]) -> str:
         "".join(_videos(e) for e in evaluations) or "<p>No scenario was filmed.</p>",
         "<h2>Every scenario</h2>",
         _table(evaluations),
-        "<h2>Protocol</h2><p>Success rates carry exact (Clopper-Pearson) 95 % intervals. Policies met the same scenarios; "
-        "the paired test is McNemar's exact test, the interval of the difference is Bonett and Price's. These hold for a "
-        "fixed number of scenarios; the e-value also holds when you stop whenever you like. All of this is simulation.</p>",
+        f"<h2>Protocol</h2><p>{METHOD}</p>",
         f"<pre>{_e(json.dumps({**protocol, 'scenario_set': data['scenarios']}, indent=1))}</pre>",
         "</body></html>",
     ]
@@ -98,7 +101,8 @@ def _summary(data: dict[str, Any]) -> str:
         r = policy["rate"]
         rows.append(
             f"<tr><th scope=row>{_e(policy['name'])}</th><td>{r['k']} / {r['n']}</td><td>{100 * r['rate']:.1f} %</td>"
-            f"<td>{100 * r['low']:.1f} to {100 * r['high']:.1f} %</td><td>{_bar(r)}</td><td>{policy['diverged']}</td></tr>"
+            f"<td>{100 * r['low']:.1f} to {100 * r['high']:.1f} %</td><td>{_bar(r)}</td>"
+            f"<td>{policy['diverged']}</td></tr>"
         )
     head = "<tr><th>policy<th>successes<th>rate<th>95 % interval<th><th>diverged, not counted</tr>"
     return f"<h2>Success</h2><table>{head}{''.join(rows)}</table>"
@@ -143,8 +147,9 @@ def _videos(evaluation: Evaluation) -> str:
         source = "data:video/mp4;base64," + base64.b64encode(encode_mp4(frames)).decode()
         figures.append(
             f"<figure><video controls muted loop playsinline preload=metadata src='{source}' "
-            f"aria-label='{_e(evaluation.name)}, scenario {index}: {outcome}'></video><figcaption>{_e(evaluation.name)}, "
-            f"scenario {index}: {outcome} after {episode.steps} steps, {100 * episode.distance:.1f} cm away</figcaption></figure>"
+            f"aria-label='{_e(evaluation.name)}, scenario {index}: {outcome}'></video>"
+            f"<figcaption>{_e(evaluation.name)}, scenario {index}: {outcome} after {episode.steps} steps, "
+            f"{100 * episode.distance:.1f} cm away</figcaption></figure>"
         )
     return f"<div>{''.join(figures)}</div>" if figures else ""
 

@@ -129,9 +129,7 @@ class Sampler:
         radius = math.sqrt(rng.uniform(region.radius[0] ** 2, region.radius[1] ** 2)) * self.reach
         azimuth = self.forward + math.radians(rng.uniform(*region.azimuth_deg))
         height = self.world.bench.top + rng.uniform(*region.height)
-        return np.array(
-            [self.base[0] + radius * math.cos(azimuth), self.base[1] + radius * math.sin(azimuth), height]
-        )
+        return np.array([self.base[0] + radius * math.cos(azimuth), self.base[1] + radius * math.sin(azimuth), height])
 
     def _candidate(self, rng: np.random.Generator) -> tuple[Array, Array]:
         arm, noise = self.world.arm, self.task.start.joint_noise

@@ -92,7 +92,7 @@ def minimum_detectable_difference(n: int, discordance: float, alpha: float = 0.0
     if n <= 0 or discordance <= 0:
         return 1.0
     z_a, z_b = _z(alpha), NormalDist().inv_cdf(power)
-    # m = (z_a + z_b sqrt(1 - t^2))^2 / t^2 discordant pairs for t = 2 pi - 1; solved for t by bisection; d = t * discordance
+    # m = (z_a + z_b sqrt(1 - t^2))^2 / t^2 discordant pairs for t = 2 pi - 1, solved by bisection; d = t * discordance
     m, low, high = n * discordance, 0.0, 1.0
     for _ in range(60):
         t = (low + high) / 2

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -140,7 +140,9 @@ def _stages(
     out: Path, cell: Workcell, preset: Preset, cameras: tuple[str, ...], device: torch.device, header: dict[str, Any]
 ) -> Iterator[Event]:
     env = SplatVectorEnv(cell, preset.num_envs, seed=header["seed"], cameras=cameras, size=preset.size)
-    meta = {key: header[key] for key in ("scene", "scene_hash", "task", "task_hash", "robot", "cameras", "size", "seed")}
+    meta = {
+        key: header[key] for key in ("scene", "scene_hash", "task", "task_hash", "robot", "cameras", "size", "seed")
+    }
     checkpoints = out / "checkpoints"
     if (out / "bc" / "policy.json").is_file():
         yield Message("info", f"the clone in {out / 'bc'} is complete")
@@ -161,7 +163,7 @@ def _stages(
     yield Artifact("policy", out / "ppo")
 
 
-def demonstrate(env: SplatVectorEnv, preset: Preset) -> Iterator[Event]:
+def demonstrate(env: SplatVectorEnv, preset: Preset) -> Generator[Event, None, Demonstrations]:
     """Record successful expert episodes of the training split; returns `Demonstrations`.
 
     What is recorded is the expert's answer in each state; what is executed carries noise, whose draws depend on
@@ -207,5 +209,3 @@ def _joined(episodes: list[list[tuple[Packed, torch.Tensor]]]) -> Demonstrations
     seen = Packed(*(torch.cat([getattr(p, name) for p, _ in steps]) for name in ("images", "proprio", "privileged")))
     labels = [torch.full((len(episode),), k, dtype=torch.int64, device="cpu") for k, episode in enumerate(episodes)]
     return Demonstrations(seen, torch.cat([action for _, action in steps]), torch.cat(labels))
-
-

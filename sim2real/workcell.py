@@ -49,7 +49,7 @@ class Workcell:
     _painters: dict[tuple[str, int, bool, bool], Painter] = field(default_factory=dict)
 
     def painter(self, camera: str, size: int, *, cull: bool = True, framed: bool = True) -> Painter:
-        """A prepared fixed camera: a square window on the workspace (framed), or the whole pinhole picture `size` high."""
+        """A prepared fixed camera: a square window on the workspace (framed), or the whole picture `size` high."""
         key = (camera, size, cull, framed)
         if key not in self._painters:
             original = camera_named(self.rig, camera)
@@ -107,7 +107,7 @@ def open_workcell(
 
 
 def open_world(scene: Scene | Path | str, *, robot: Path | str | None = None) -> tuple[World, Rig]:
-    """The model of robot and bench alone, without any task, and the rig in the scene's world. Raises like open_workcell."""
+    """The model of robot and bench without any task, and the rig in the scene's world. Raises like open_workcell."""
     loaded, source = _loaded(scene)
     world, rig, _, _ = _world(loaded, source, robot, [], "cpu")
     return world, rig
@@ -195,7 +195,9 @@ def find_scene(name: str) -> Path:
             return path
     found = [p.parent.name for p in sorted(Path("scenes").glob("*/scene.json"))]
     raise UsageError(
-        f"there is no scene {name!r}", why=f"neither ./{name} nor scenes/{name} holds one", fix=did_you_mean(name, found)
+        f"there is no scene {name!r}",
+        why=f"neither ./{name} nor scenes/{name} holds one",
+        fix=did_you_mean(name, found),
     )
 
 

@@ -46,7 +46,9 @@ def export(scene: Path, out: Path, *, robot: Path | None = None) -> None:
         _copy_assets(spec, stage)
         for camera in rig.cameras.values():
             _add_camera(spec, camera.pinhole())
-        spec.worldbody.add_light(name="ceiling", pos=[0, 0, 2.5], dir=[0, 0, -1], diffuse=[0.6, 0.6, 0.6], castshadow=False)
+        spec.worldbody.add_light(
+            name="ceiling", pos=[0, 0, 2.5], dir=[0, 0, -1], diffuse=[0.6, 0.6, 0.6], castshadow=False
+        )
         width = max(camera.pinhole().width for camera in rig.cameras.values())
         height = max(camera.pinhole().height for camera in rig.cameras.values())
         spec.visual.global_.offwidth, spec.visual.global_.offheight = width, height
@@ -72,7 +74,9 @@ def _copy_assets(spec: mujoco.MjSpec, stage: Path) -> None:
         for item in items:
             if not item.file:
                 continue
-            path = next((p for p in (source / directory / item.file, source / item.file, Path(item.file)) if p.is_file()), None)
+            path = next(
+                (p for p in (source / directory / item.file, source / item.file, Path(item.file)) if p.is_file()), None
+            )
             if path is None:
                 raise InputError(f"the robot's file {item.file} was not found", why=f"looked beside {source}")
             if not item.name:
@@ -121,7 +125,8 @@ def _check(path: Path, expected: mujoco.MjModel) -> None:
     for size in ("nq", "nu", "nbody", "ngeom", "nmesh", "ncam"):
         if getattr(model, size) != getattr(expected, size):
             raise InputError(
-                "the exported model differs from what was meant", why=f"{size} is {getattr(model, size)}, not {getattr(expected, size)}"
+                "the exported model differs from what was meant",
+                why=f"{size} is {getattr(model, size)}, not {getattr(expected, size)}",
             )
     if not np.allclose(model.cam_pos, expected.cam_pos, atol=1e-5):
         raise InputError("the exported model differs from what was meant", why="its cameras stand elsewhere")
@@ -129,7 +134,7 @@ def _check(path: Path, expected: mujoco.MjModel) -> None:
 
 def readme(world: World, rig: Rig) -> str:
     """What lies in the folder, how to open it, what is missing."""
-    table = world.bench.table
+    sides = [2 * half for half in world.bench.table.half]
     lines = [
         "# The reconstructed bench as a MuJoCo model",
         "",
@@ -139,7 +144,7 @@ def readme(world: World, rig: Rig) -> str:
         "",
         "- `scene.xml`: metres, z up, world of the scene; key frame `rest` is the pose the environment starts from",
         "- `meshes/`, `textures/`: the robot's own files, copied",
-        f"- body `bench_table`: top at z = {world.bench.top:.4f} m, {2 * table.half[0]:.2f} x {2 * table.half[1]:.2f} m",
+        f"- body `bench_table`: top at z = {world.bench.top:.4f} m, {sides[0]:.2f} x {sides[1]:.2f} m",
         f"- body `bench_things`: {len(world.bench.boxes)} boxes around what stands on it",
         f"- cameras: {', '.join(rig.cameras)}; pinholes with exact focal lengths and principal points in pixels",
         f"- tool centre point: site `{world.arm.site}`; arm joints: {', '.join(world.arm.joints)}",

@@ -1,8 +1,8 @@
 """Predicates of a task, evaluated for N environments at once on named points [N, 3] in metres.
 
-    {near: [a, b], dist: 0.03}      |a - b| < dist
-    {above: [a, b], height: 0.05}   a is at least `height` higher than b
-    {all: [...]}, {any: [...]}, {not: {...}}
+{near: [a, b], dist: 0.03}      |a - b| < dist
+{above: [a, b], height: 0.05}   a is at least `height` higher than b
+{all: [...]}, {any: [...]}, {not: {...}}
 """
 
 from __future__ import annotations

@@ -43,12 +43,17 @@ def test_culling_keeps_the_gaussian_that_stops_a_pixel(cell) -> None:
     layers = torch.arange(1.0, 1.6, 0.1)[:, None] * axis + center
     count = len(layers)
     wall = type(view.static)(
-        layers, torch.tensor([[1.0, 0, 0, 0]]).repeat(count, 1), torch.full((count, 3), 3.0), torch.full((count,), 0.97),
+        layers, torch.tensor([[1.0, 0, 0, 0]]).repeat(count, 1), torch.full((count, 3), 3.0),
+        torch.full((count,), 0.97),
         torch.rand((count, 1, 3), generator=torch.Generator().manual_seed(0)),
     )  # fmt: skip
     full, culled = (make_view(view.camera, wall, cull=cull) for cull in (False, True))
     assert 2 < len(culled.static) < count
-    behind = Poses(np.tile((center + 1.45 * axis).numpy().astype(float), (20, 1)), np.tile([1.0, 0, 0, 0], (20, 1)), np.tile(np.eye(3).ravel(), (20, 1)))
+    behind = Poses(
+        np.tile((center + 1.45 * axis).numpy().astype(float), (20, 1)),
+        np.tile([1.0, 0, 0, 0], (20, 1)),
+        np.tile(np.eye(3).ravel(), (20, 1)),
+    )
     a, b = (Painter(v, cell.movers).render(behind).color for v in (full, culled))
     assert torch.equal(a, b)
 
@@ -85,7 +90,10 @@ def test_square_window_holds_the_points_with_square_pixels(cell) -> None:
         inside = (full > 0).all() and (full < [camera.width, camera.height]).all()
         assert not inside or ((uv > -1e-6).all() and (uv < 64 + 1e-6).all())
         direct, _ = project(camera, points[:1])
-        back = (uv[0] - [square.cx, square.cy]) * [camera.fx / square.fx, camera.fy / square.fy] + [camera.cx, camera.cy]
+        back = (uv[0] - [square.cx, square.cy]) * [camera.fx / square.fx, camera.fy / square.fy] + [
+            camera.cx,
+            camera.cy,
+        ]
         assert back == pytest.approx(direct[0], abs=1e-6)
 
 

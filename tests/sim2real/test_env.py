@@ -125,7 +125,9 @@ def test_reward_success_and_hold(cell) -> None:
         distance, fresh = info["distance"], ~ended
         near = np.where(distance < cell.task.success["dist"], near + 1, 0)
         success = near >= cell.task.hold
-        assert np.array_equal(info["success"][fresh], success[fresh]) and np.array_equal(terminated[fresh], success[fresh])
+        assert np.array_equal(info["success"][fresh], success[fresh]) and np.array_equal(
+            terminated[fresh], success[fresh]
+        )
         expected = (previous - distance) / spec.scale + spec.success_bonus * success
         expected -= spec.action_penalty * np.mean(action.astype(float) ** 2, axis=1)
         assert reward[fresh] == pytest.approx(expected[fresh], abs=1e-6)

@@ -86,7 +86,8 @@ def test_depth_agrees_with_the_splats_on_the_table(scene, exported: Path) -> Non
     posed = scene.posed({})
     picture = rasterize(
         posed.means, posed.quats, posed.scales, posed.opacities, posed.sh,
-        torch.tensor(camera.cam_from_world[None], dtype=torch.float32), torch.tensor(camera.K[None], dtype=torch.float32),
+        torch.tensor(camera.cam_from_world[None], dtype=torch.float32),
+        torch.tensor(camera.K[None], dtype=torch.float32),
         camera.width, camera.height, sh_degree=0,
     )  # fmt: skip
     rng = np.random.default_rng(0)

@@ -16,7 +16,8 @@ FLAT = Bench(Box((0.0, 0.0, -0.02), (0.6, 0.5, 0.02)), ())
 ANYWHERE = np.array([[0.8, -0.6, 0, -0.25], [0.6, 0.8, 0, 0.1], [0, 0, 1, 0.0], [0, 0, 0, 1]])
 
 URDF = """<robot name="two">
-  <link name="base"><inertial><mass value="2"/><inertia ixx="0.01" iyy="0.01" izz="0.01" ixy="0" ixz="0" iyz="0"/></inertial>
+  <link name="base"><inertial><mass value="2"/>
+    <inertia ixx="0.01" iyy="0.01" izz="0.01" ixy="0" ixz="0" iyz="0"/></inertial>
     <visual><geometry><box size="0.1 0.1 0.1"/></geometry></visual></link>
   <link name="upper"><inertial><origin xyz="0 0 0.15"/><mass value="1"/>
     <inertia ixx="0.01" iyy="0.01" izz="0.002" ixy="0" ixz="0" iyz="0"/></inertial>

@@ -28,7 +28,7 @@ def test_clopper_pearson_bounds_solve_the_binomial_tails(k: int, n: int) -> None
     low, high = stats.clopper_pearson(k, n)
     pmf = [lambda p, i=i: math.comb(n, i) * p**i * (1 - p) ** (n - i) for i in range(n + 1)]
     assert sum(pmf[i](low) for i in range(k, n + 1)) == pytest.approx(0.025, rel=1e-6)
-    assert sum(pmf[i](high) for i in range(0, k + 1)) == pytest.approx(0.025, rel=1e-6)
+    assert sum(pmf[i](high) for i in range(k + 1)) == pytest.approx(0.025, rel=1e-6)
 
 
 def test_wilson_undercovers_where_the_literature_says() -> None:

@@ -39,7 +39,9 @@ def place(scene, tmp_path_factory) -> Path:
 
 
 def _train(place: Path, robot: Path, *extra: str) -> int:
-    return main(["train", "--scene", "made", "--preset", "toy.yaml", "--robot", str(robot), "--console", "quiet", *extra])
+    return main(
+        ["train", "--scene", "made", "--preset", "toy.yaml", "--robot", str(robot), "--console", "quiet", *extra]
+    )
 
 
 def test_train_then_eval_then_the_same_again(place: Path, robot: Path, monkeypatch, capsys) -> None:
