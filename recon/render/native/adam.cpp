@@ -39,16 +39,30 @@ namespace recon {
 namespace HWY_NAMESPACE {
 
 // kLanes consecutive floats from `i`; lanes outside `mask` keep everything.
-HWY_INLINE void AdamVector(const AdamJob& job, size_t i, V step, V unbias2, M mask) {
-  const V g = hn::MaskedLoad(mask, kF, job.grad + i);
-  const V old_m = hn::MaskedLoad(mask, kF, job.exp_avg + i), old_v = hn::MaskedLoad(mask, kF, job.exp_avg_sq + i);
+HWY_INLINE void AdamVector(const AdamJob& job, float* param, float* exp_avg, float* exp_avg_sq, const float* grad, V step,
+                           V unbias2, M mask) {
+  const V g = hn::LoadU(kF, grad), p = hn::LoadU(kF, param);
+  const V old_m = hn::LoadU(kF, exp_avg), old_v = hn::LoadU(kF, exp_avg_sq);
   const V m = hn::MulAdd(Set(job.beta1), old_m, hn::Mul(Set(job.rest1), g));
   const V v = hn::MulAdd(Set(job.beta2), old_v, hn::Mul(Set(job.rest2), hn::Mul(g, g)));
   const V denominator = hn::MulAdd(hn::Sqrt(v), unbias2, Set(job.eps));
-  const V p = hn::NegMulAdd(step, hn::Div(m, denominator), hn::MaskedLoad(mask, kF, job.param + i));
-  hn::BlendedStore(m, mask, kF, job.exp_avg + i);
-  hn::BlendedStore(v, mask, kF, job.exp_avg_sq + i);
-  hn::BlendedStore(p, mask, kF, job.param + i);
+  hn::StoreU(hn::IfThenElse(mask, m, old_m), kF, exp_avg);
+  hn::StoreU(hn::IfThenElse(mask, v, old_v), kF, exp_avg_sq);
+  hn::StoreU(hn::IfThenElse(mask, hn::NegMulAdd(step, hn::Div(m, denominator), p), p), kF, param);
+}
+
+// `count` floats from `i`, at most kLanes.
+HWY_INLINE void AdamSome(const AdamJob& job, size_t i, size_t count, V step, V unbias2, M mask) {
+  if (count >= static_cast<size_t>(kLanes)) {
+    AdamVector(job, job.param + i, job.exp_avg + i, job.exp_avg_sq + i, job.grad + i, step, unbias2, mask);
+    return;
+  }
+  HWY_ALIGN float copy[4][kLanes] = {};
+  float* const arrays[3] = {job.param + i, job.exp_avg + i, job.exp_avg_sq + i};
+  for (int a = 0; a < 3; ++a) std::copy_n(arrays[a], count, copy[a]);
+  std::copy_n(job.grad + i, count, copy[3]);
+  AdamVector(job, copy[0], copy[1], copy[2], copy[3], step, unbias2, mask);
+  for (int a = 0; a < 3; ++a) std::copy_n(copy[a], count, arrays[a]);
 }
 
 HWY_INLINE bool Seen(const AdamJob& job, size_t row) { return job.visible == nullptr || job.visible[row] != 0; }
@@ -68,14 +82,15 @@ void AdamLongRows(const AdamJob& job, size_t begin, size_t end) {
     if (!Seen(job, row)) continue;
     const RowFactors f = Factors(job, row);
     for (size_t i = 0; i < job.width; i += kLanes) {
-      AdamVector(job, row * job.width + i, Set(f.step), Set(f.unbias2), hn::FirstN(kF, HWY_MIN(size_t{kLanes}, job.width - i)));
+      const V one = Set(1.0f);
+      AdamSome(job, row * job.width + i, job.width - i, Set(f.step), Set(f.unbias2), hn::Eq(one, one));
     }
   }
 }
 
 // Short rows: their factors are first written out per float.
 void AdamShortRows(const AdamJob& job, size_t begin, size_t end) {
-  HWY_ALIGN float step[kAdamGroup], unbias2[kAdamGroup], seen[kAdamGroup];
+  HWY_ALIGN float step[kAdamGroup] = {}, unbias2[kAdamGroup] = {}, seen[kAdamGroup] = {};
   const size_t rows_per_group = kAdamGroup / job.width;
   for (size_t first = begin; first < end; first += rows_per_group) {
     const size_t last = std::min(end, first + rows_per_group);
@@ -90,9 +105,9 @@ void AdamShortRows(const AdamJob& job, size_t begin, size_t end) {
       }
     }
     for (size_t i = 0; i < n; i += kLanes) {
-      const M mask = hn::And(hn::FirstN(kF, HWY_MIN(size_t{kLanes}, n - i)), hn::Gt(hn::Load(kF, seen + i), hn::Zero(kF)));
+      const M mask = hn::Gt(hn::Load(kF, seen + i), hn::Zero(kF));
       if (hn::AllFalse(kF, mask)) continue;
-      AdamVector(job, first * job.width + i, hn::Load(kF, step + i), hn::Load(kF, unbias2 + i), mask);
+      AdamSome(job, first * job.width + i, n - i, hn::Load(kF, step + i), hn::Load(kF, unbias2 + i), mask);
     }
   }
 }

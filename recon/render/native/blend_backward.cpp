@@ -82,6 +82,19 @@ HWY_INLINE void ReadFour(const PictureGradient& grad, size_t from, int at, TileG
   hn::Store(left, d, t_end + at);
 }
 
+// Rows of a picture lie far apart: asks for all of the tile's at once.
+HWY_INLINE void PrefetchTile(const BlendInput& in, const TileFrame& frame, const PictureGradient& grad) {
+  for (int r = 0; r < frame.rows; ++r) {
+    const size_t first = static_cast<size_t>(frame.y0 + r) * static_cast<size_t>(in.width) + static_cast<size_t>(frame.x0);
+    __builtin_prefetch(grad.alpha + first);
+    for (const float* image : {grad.color, grad.v_color}) {
+      for (size_t i = 0; image != nullptr && i < 3 * static_cast<size_t>(frame.columns); i += 16) {
+        __builtin_prefetch(image + 3 * first + i);
+      }
+    }
+  }
+}
+
 // Fills `px` and the tile's dL/dbackground = sum T_end g; false if no pixel of the tile has a gradient.
 bool ReadTile(const BlendInput& in, const TileFrame& frame, const PictureGradient& grad, TileGradient& px,
               float v_background[3]) {
@@ -169,6 +182,7 @@ void BlendTileBackwardTarget(const BlendInput& in, uint32_t tile, const PictureG
   TileFrame frame;
   TileGradient px;
   StartTile(in, tile, frame, px.transmittance);
+  PrefetchTile(in, frame, grad);
   if (!ReadTile(in, frame, grad, px, v_background)) frame.alive = 0;
   const BlendLimits limits = MakeLimits(in);
   const BlockPattern pattern = MakePattern();

@@ -28,9 +28,10 @@ struct GaussianGradient {
   float* colors;  // shaped like the inputs
 };
 
-// Adds the gradient of `count` splats, whose sums per Gaussian are sums[count][kSums], to `out`, writes |dL/dmean2d| to
-// mean2d_norm[id], and adds dL/drotation (9) and dL/dtranslation (3) to pose[12].
+// The gradient of `count` splats, whose sums per Gaussian are sums[count][kSums]: with `add` it is added to their rows of `out`,
+// else it replaces them. Writes |dL/dmean2d| to mean2d_norm[id], and adds dL/drotation (9) and dL/dtranslation (3) to pose[12].
 void ProjectBackwardBlock(const Gaussians& in, const Camera& camera, const Options& options, const Splat* splats,
-                          uint32_t count, const float* sums, const GaussianGradient& out, float* mean2d_norm, float pose[12]);
+                          uint32_t count, const float* sums, bool add, const GaussianGradient& out, float* mean2d_norm,
+                          float pose[12]);
 
 }  // namespace recon

@@ -204,29 +204,37 @@ HWY_INLINE void BackwardLanesOnce(const Gaussians& in, const Camera& camera, con
   pose.translation[2] = hn::Add(pose.translation[2], v_t.z);
 }
 
-HWY_INLINE void AddLane(const Gaussians& in, const BackwardLanes& lanes, uint32_t k, const GaussianGradient& out,
-                        float* mean2d_norm) {
-  const size_t id = static_cast<size_t>(lanes.id[k]);
-  for (size_t i = 0; i < 3; ++i) out.means[3 * id + i] += lanes.mean[i][k];
-  for (size_t i = 0; i < 4; ++i) out.quats[4 * id + i] += lanes.quat[i][k];
-  for (size_t i = 0; i < 3; ++i) out.scales[3 * id + i] += lanes.scale[i][k];
-  out.opacities[id] += lanes.opacity[k];
-  mean2d_norm[id] = lanes.norm[k];
+// The first view writes, the others add: fresh memory need not be cleared first.
+HWY_INLINE void Put(float& to, float value, bool add) { to = add ? to + value : value; }
+
+HWY_INLINE void PutColor(const Gaussians& in, const BackwardLanes& lanes, uint32_t k, bool add, float* to) {
   const float g[3] = {lanes.color[0][k], lanes.color[1][k], lanes.color[2][k]};
   if (in.sh_degree < 0) {
-    for (size_t c = 0; c < 3; ++c) out.colors[3 * id + c] += g[c];
+    for (int c = 0; c < 3; ++c) Put(to[c], g[c], add);
     return;
   }
-  float* to = out.colors + 3 * id * static_cast<size_t>(in.sh_stride);
-  for (int b = 0; b < BasisSize(in.sh_degree); ++b) {
+  const int size = BasisSize(in.sh_degree);
+  for (int b = 0; b < size; ++b) {
     const float basis = lanes.basis[b][k];
-    for (int c = 0; c < 3; ++c) to[3 * b + c] += basis * g[c];
+    for (int c = 0; c < 3; ++c) Put(to[3 * b + c], basis * g[c], add);
   }
+  for (int i = 3 * size; !add && i < 3 * in.sh_stride; ++i) to[i] = 0.0f;
+}
+
+HWY_INLINE void PutLane(const Gaussians& in, const BackwardLanes& lanes, uint32_t k, bool add, const GaussianGradient& out,
+                        float* mean2d_norm) {
+  const size_t id = static_cast<size_t>(lanes.id[k]);
+  for (size_t i = 0; i < 3; ++i) Put(out.means[3 * id + i], lanes.mean[i][k], add);
+  for (size_t i = 0; i < 4; ++i) Put(out.quats[4 * id + i], lanes.quat[i][k], add);
+  for (size_t i = 0; i < 3; ++i) Put(out.scales[3 * id + i], lanes.scale[i][k], add);
+  Put(out.opacities[id], lanes.opacity[k], add);
+  mean2d_norm[id] = lanes.norm[k];
+  PutColor(in, lanes, k, add, out.colors + 3 * id * static_cast<size_t>(in.sh_degree < 0 ? 1 : in.sh_stride));
 }
 
 void ProjectBackwardBlockTarget(const Gaussians& in, const Camera& camera, const Options& options, const Splat* splats,
-                                uint32_t count, const float* sums, const GaussianGradient& out, float* mean2d_norm,
-                                float pose[12]) {
+                                uint32_t count, const float* sums, bool add, const GaussianGradient& out,
+                                float* mean2d_norm, float pose[12]) {
   BackwardLanes lanes;
   PoseSums pose_sums;
   for (V& v : pose_sums.rotation) v = hn::Zero(kF);
@@ -235,7 +243,7 @@ void ProjectBackwardBlockTarget(const Gaussians& in, const Camera& camera, const
     const uint32_t filled = HWY_MIN(static_cast<uint32_t>(kLanes), count - i);
     LoadLanes(splats + i, filled, sums + size_t{i} * kSums, lanes);
     BackwardLanesOnce(in, camera, options, lanes, pose_sums);
-    for (uint32_t k = 0; k < filled; ++k) AddLane(in, lanes, k, out, mean2d_norm);
+    for (uint32_t k = 0; k < filled; ++k) PutLane(in, lanes, k, add, out, mean2d_norm);
   }
   for (int i = 0; i < 9; ++i) pose[i] += hn::GetLane(hn::SumOfLanes(kF, pose_sums.rotation[i]));
   for (int i = 0; i < 3; ++i) pose[9 + i] += hn::GetLane(hn::SumOfLanes(kF, pose_sums.translation[i]));
@@ -249,8 +257,9 @@ HWY_AFTER_NAMESPACE();
 namespace recon {
 HWY_EXPORT(ProjectBackwardBlockTarget);
 void ProjectBackwardBlock(const Gaussians& in, const Camera& camera, const Options& options, const Splat* splats,
-                          uint32_t count, const float* sums, const GaussianGradient& out, float* mean2d_norm, float pose[12]) {
-  HWY_DYNAMIC_DISPATCH(ProjectBackwardBlockTarget)(in, camera, options, splats, count, sums, out, mean2d_norm, pose);
+                          uint32_t count, const float* sums, bool add, const GaussianGradient& out, float* mean2d_norm,
+                          float pose[12]) {
+  HWY_DYNAMIC_DISPATCH(ProjectBackwardBlockTarget)(in, camera, options, splats, count, sums, add, out, mean2d_norm, pose);
 }
 }  // namespace recon
 #endif

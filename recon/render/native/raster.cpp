@@ -86,6 +86,14 @@ void BlendViewBackward(const BlendInput& in, int tiles, const PictureGradient& g
   for (int c = 0; c < 3; ++c) v_background[c] = static_cast<float>(total[c]);
 }
 
+void PrefetchInstances(const Splat& splat, const TileLists& lists, const float* sums) {
+  for (uint32_t e = splat.first; e < splat.first + std::min(splat.count, 8u); ++e) {
+    const float* from = sums + static_cast<size_t>(lists.slots[e]) * kSums;
+    __builtin_prefetch(from);
+    __builtin_prefetch(from + kSums - 1);
+  }
+}
+
 // A splat's sums over its tiles, in the order in which they were listed.
 void AddInstances(const Splat& splat, const TileLists& lists, const float* sums, float* out) {
   std::fill_n(out, kSums, 0.0f);
@@ -95,7 +103,7 @@ void AddInstances(const Splat& splat, const TileLists& lists, const float* sums,
   }
 }
 
-void ZeroBlock(const Gaussians& in, uint32_t begin, uint32_t end, const GaussianGradient& out) {
+void ZeroRows(const Gaussians& in, uint32_t begin, uint32_t end, const GaussianGradient& out) {
   const size_t first = begin, count = end - begin;
   const size_t color = in.sh_degree < 0 ? 3 : 3 * static_cast<size_t>(in.sh_stride);
   std::fill_n(out.means + 3 * first, 3 * count, 0.0f);
@@ -103,6 +111,17 @@ void ZeroBlock(const Gaussians& in, uint32_t begin, uint32_t end, const Gaussian
   std::fill_n(out.scales + 3 * first, 3 * count, 0.0f);
   std::fill_n(out.opacities + first, count, 0.0f);
   std::fill_n(out.colors + color * first, color * count, 0.0f);
+}
+
+// Zeroes the rows of [begin, end) that belong to no splat; splats are in the order of their Gaussians.
+void ZeroCulled(const Gaussians& in, const Splat* splats, uint32_t count, uint32_t begin, uint32_t end,
+                const GaussianGradient& out) {
+  uint32_t next = begin;
+  for (uint32_t i = 0; i < count; ++i) {
+    if (splats[i].id > next) ZeroRows(in, next, splats[i].id, out);
+    next = splats[i].id + 1;
+  }
+  if (next < end) ZeroRows(in, next, end, out);
 }
 
 // Adds one view's share to the Gaussians' gradients; writes the 4x4 pose gradient.
@@ -115,18 +134,16 @@ void ProjectViewBackward(const Gaussians& gaussians, const Options& options, con
 #pragma omp parallel for schedule(dynamic, 1)
   for (int b = 0; b < blocks; ++b) {
     const uint32_t begin = static_cast<uint32_t>(b) * kBlock, end = std::min(begin + kBlock, gaussians.n);
-    if (first_view) ZeroBlock(gaussians, begin, end, out);
-    std::fill(mean2d_norm + begin, mean2d_norm + end, 0.0f);
-    alignas(64) float totals[kBlock * kSums];
     const Splat* const splats = state.splats.data() + begin;
     const uint32_t count = state.block_counts[static_cast<size_t>(b)];
+    if (first_view) ZeroCulled(gaussians, splats, count, begin, end, out);
+    std::fill(mean2d_norm + begin, mean2d_norm + end, 0.0f);
+    alignas(64) float totals[kBlock * kSums];
     for (uint32_t i = 0; i < count; ++i) {
-      if (i + 4 < count && splats[i + 4].count > 0) {
-        __builtin_prefetch(sums + static_cast<size_t>(state.lists.slots[splats[i + 4].first]) * kSums);
-      }
+      if (i + 6 < count) PrefetchInstances(splats[i + 6], state.lists, sums);
       AddInstances(splats[i], state.lists, sums, totals + i * kSums);
     }
-    ProjectBackwardBlock(gaussians, state.camera, options, splats, count, totals, out, mean2d_norm, pose + 12 * b);
+    ProjectBackwardBlock(gaussians, state.camera, options, splats, count, totals, !first_view, out, mean2d_norm, pose + 12 * b);
   }
   double total[12] = {};
   for (int b = 0; b < blocks; ++b) {
@@ -196,7 +213,7 @@ void RasterBackward(const Gaussians& gaussians, const Options& options, const st
                     const PictureGradient& grad, const BackwardOutputs& out, Timings* timings) {
   if (states.empty()) {
     for (uint32_t begin = 0; begin < gaussians.n; begin += kBlock) {
-      ZeroBlock(gaussians, begin, std::min(begin + kBlock, gaussians.n), out.gaussians);
+      ZeroRows(gaussians, begin, std::min(begin + kBlock, gaussians.n), out.gaussians);
     }
   }
   Stopwatch watch;
