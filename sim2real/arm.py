@@ -49,6 +49,7 @@ class Arm:
 
     @property
     def size(self) -> int:
+        """Number of arm joints, and of action values."""
         return len(self.joints)
 
     def at(self, model: mujoco.MjModel) -> Arm:

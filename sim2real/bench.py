@@ -49,6 +49,7 @@ class Bench:
 
     @property
     def top(self) -> float:
+        """Height of the table's top, m."""
         return self.table.center[2] + self.table.half[2]
 
 

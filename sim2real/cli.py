@@ -45,6 +45,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def run(options: TrainOptions | EvalOptions | ExportOptions) -> int:
+    """Run one command with its progress on the console; returns the exit code."""
     from recon.core.console import Console
 
     with Console(options.console) as console:

@@ -281,8 +281,8 @@ class Painter:
         self._means = torch.cat([static.means, moving[0]])
         self._quats = torch.cat([static.quats, moving[1]])
         self._rgb = torch.cat([view.rgb, moving[0]])
-        self._scales = torch.cat([static.scales, torch.from_numpy(movers.scales).to(device)])
-        self._opacities = torch.cat([static.opacities, torch.from_numpy(movers.opacities).to(device)])
+        self._scales = torch.cat([static.scales, torch.from_numpy(movers.scales).to(device, torch.float32)])
+        self._opacities = torch.cat([static.opacities, torch.from_numpy(movers.opacities).to(device, torch.float32)])
 
     def render(self, poses: Poses) -> Rendering:
         """One picture of one environment."""

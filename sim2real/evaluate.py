@@ -78,10 +78,12 @@ class Evaluation:
 
     @property
     def valid(self) -> list[Episode]:
+        """The episodes that count: those whose simulation did not diverge."""
         return [e for e in self.episodes if not e.diverged]
 
     @property
     def rate(self) -> Rate:
+        """Success rate of the valid episodes with its exact interval."""
         return rate(sum(e.success for e in self.valid), len(self.valid))
 
     def to_json(self) -> dict[str, Any]:

@@ -98,6 +98,7 @@ class Sampler:
         )
 
     def draw_set(self, seed: int, split: Split, count: int) -> ScenarioSet:
+        """Scenarios 0 to count - 1 of the stream, with their hash."""
         return ScenarioSet(self.task.hash, split, seed, tuple(self.draw(seed, split, i) for i in range(count)))
 
     def region_points(self, count: int = 200) -> Array:

@@ -114,6 +114,7 @@ class Rate:
 
 
 def rate(k: int, n: int, alpha: float = 0.05) -> Rate:
+    """k of n with its Clopper-Pearson interval; the rate of nothing is NaN."""
     low, high = clopper_pearson(k, n, alpha)
     return Rate(k, n, k / n if n else float("nan"), low, high)
 

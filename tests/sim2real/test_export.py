@@ -127,7 +127,7 @@ np.save(sys.argv[2], renderer.render())
     if done.returncode == 77 or "egl" in done.stderr.lower() and done.returncode:
         pytest.skip(f"MuJoCo cannot draw here: {done.stdout} {done.stderr[-200:]}")
     assert done.returncode == 0, done.stderr
-    depth = np.load(depth_file)
+    depth = np.load(depth_file, allow_pickle=False)
     camera = scene.rig.cameras["cam02"]
     table = mujoco.MjModel.from_xml_path(str(exported / "scene.xml"))
     top = float(table.geom("bench_top").pos[2] + table.geom("bench_top").size[2])
