@@ -52,7 +52,7 @@ void EmitTilesTarget(Splat* splats, const DepthKey* keys, size_t count, const Ti
       if (box - k < kLanes) bits &= (1u << (box - k)) - 1u;
       for (; bits != 0; bits &= bits - 1) {
         const int at = k + std::countr_zero(bits);
-        const int r = at / xs.count;
+        const int r = static_cast<int>((static_cast<float>(at) + 0.5f) * per_row);
         const uint32_t tile = static_cast<uint32_t>((ys.first + r) * grid.tiles_x + xs.first + at - r * xs.count);
         if (grid.mask != nullptr && grid.mask[tile] == 0) continue;
         out.Push({tile, keys[i].splat});

@@ -19,7 +19,8 @@
 //   dS/dmx = 2 my (A2 - A1) / (B1 B2) + 2 mx S (1 / B2 - 1 / B1)
 //   dS/dx at a pixel = W'(dS/dmx) + 2 x W'(dS/dExx) + y W'(dS/dExy), W' the transposed window
 // Rows stream through: horizontal sums of four planes in a ring of 11 rows, vertical sums out of it, the three derivative maps
-// into a second ring, and their transposed sums out of that. Channels stay interleaved: a tap is three floats away.
+// into a second ring, and their transposed sums out of that. Channels stay interleaved: a tap is three floats away. In the rings
+// the planes of one vector of pixels lie side by side, so that the vertical sums walk one pointer per row.
 
 #ifndef RECON_LOSS_STRIP
 #define RECON_LOSS_STRIP
@@ -83,8 +84,9 @@ class Strip {
   }
 
  private:
-  float* Moment(int row, int plane) { return moments_ + static_cast<size_t>(row % kWindow * 4 + plane) * stride_; }
-  float* Derivative(int row, int plane) { return derivatives_ + static_cast<size_t>(row % kWindow * 3 + plane) * stride_; }
+  // Plane p of the vector that starts at float i: row + i * planes + p * kLanes.
+  float* MomentRow(int row) { return moments_ + static_cast<size_t>(row % kWindow * 4) * stride_; }
+  float* DerivativeRow(int row) { return derivatives_ + static_cast<size_t>(row % kWindow * 3) * stride_; }
 
   void CopyRow(const float* image, int y, float* to) const {
     std::copy_n(image + static_cast<size_t>(y) * static_cast<size_t>(n_), n_, to);
@@ -102,7 +104,7 @@ class Strip {
   void SumHorizontally(int y) {
     CopyRow(job_.picture, y, picture_);
     CopyRow(job_.target, y, target_);
-    float *mx = Moment(y, 0), *my = Moment(y, 1), *squares = Moment(y, 2), *product = Moment(y, 3);
+    float* to = MomentRow(y);
     for (int i = 0; i < valid_; i += kLanes) {
       V s[4] = {hn::Zero(kF), hn::Zero(kF), hn::Zero(kF), hn::Zero(kF)};
       for (int k = 0; k < kWindow; ++k) {
@@ -114,10 +116,7 @@ class Strip {
         s[2] = hn::MulAdd(gx, x, hn::MulAdd(gt, t, s[2]));
         s[3] = hn::MulAdd(gx, t, s[3]);
       }
-      hn::Store(s[0], kF, mx + i);
-      hn::Store(s[1], kF, my + i);
-      hn::Store(s[2], kF, squares + i);
-      hn::Store(s[3], kF, product + i);
+      for (int plane = 0; plane < 4; ++plane) hn::Store(s[plane], kF, to + 4 * i + plane * kLanes);
     }
   }
 
@@ -127,14 +126,15 @@ class Strip {
     std::fill(weight_ + valid_, weight_ + stride_, 0.0f);
     const V two = Set(2.0f), one = Set(1.0f), c1 = Set(kC1), c2 = Set(kC2), scale = Set(-job_.ssim_scale);
     V total = hn::Zero(kF);
+    const float* rows[kWindow];
+    for (int k = 0; k < kWindow; ++k) rows[k] = MomentRow(y + k);
+    float* const to = DerivativeRow(y);
     for (int i = 0; i < valid_; i += kLanes) {
       V s[4] = {hn::Zero(kF), hn::Zero(kF), hn::Zero(kF), hn::Zero(kF)};
       for (int k = 0; k < kWindow; ++k) {
         const V g = Set(job_.taps[k]);
-        const float* row = Moment(y + k, 0) + i;
-        for (int plane = 0; plane < 4; ++plane) {
-          s[plane] = hn::MulAdd(g, hn::Load(kF, row + static_cast<size_t>(plane) * stride_), s[plane]);
-        }
+        const float* row = rows[k] + 4 * i;
+        for (int plane = 0; plane < 4; ++plane) s[plane] = hn::MulAdd(g, hn::Load(kF, row + plane * kLanes), s[plane]);
       }
       const V mx = s[0], my = s[1];
       const V mm = hn::Mul(mx, my), squares = hn::MulAdd(mx, mx, hn::Mul(my, my));
@@ -148,24 +148,27 @@ class Strip {
       const V k = hn::Mul(scale, w), k2 = hn::Mul(two, k);
       V v_mx = hn::Mul(hn::Mul(my, hn::Sub(a2, a1)), inv);
       v_mx = hn::MulAdd(hn::Mul(mx, ssim), hn::Sub(inv_b2, inv_b1), v_mx);
-      hn::Store(hn::Mul(k2, v_mx), kF, Derivative(y, 0) + i);
-      hn::Store(hn::Neg(hn::Mul(k, hn::Mul(ssim, inv_b2))), kF, Derivative(y, 1) + i);
-      hn::Store(hn::Mul(k2, hn::Mul(a1, inv)), kF, Derivative(y, 2) + i);
+      hn::Store(hn::Mul(k2, v_mx), kF, to + 3 * i);
+      hn::Store(hn::Neg(hn::Mul(k, hn::Mul(ssim, inv_b2))), kF, to + 3 * i + kLanes);
+      hn::Store(hn::Mul(k2, hn::Mul(a1, inv)), kF, to + 3 * i + 2 * kLanes);
     }
     return static_cast<double>(hn::GetLane(hn::SumOfLanes(kF, total)));
   }
 
   // Vertical half of the transposed window, for the pixels of row y.
   void SumColumns(int y) {
-    const int first = std::max(0, y - kWindow + 1), last = std::min(y, job_.height - kWindow);
+    const int first = std::max(0, y - kWindow + 1), count = std::min(y, job_.height - kWindow) - first + 1;
+    const float* rows[kWindow];
+    V taps[kWindow];
+    for (int k = 0; k < count; ++k) {
+      rows[k] = DerivativeRow(first + k);
+      taps[k] = Set(job_.taps[y - first - k]);
+    }
     for (int i = 0; i < valid_; i += kLanes) {
       V s[3] = {hn::Zero(kF), hn::Zero(kF), hn::Zero(kF)};
-      for (int row = first; row <= last; ++row) {
-        const V g = Set(job_.taps[y - row]);
-        const float* from = Derivative(row, 0) + i;
-        for (int plane = 0; plane < 3; ++plane) {
-          s[plane] = hn::MulAdd(g, hn::Load(kF, from + static_cast<size_t>(plane) * stride_), s[plane]);
-        }
+      for (int k = 0; k < count; ++k) {
+        const float* from = rows[k] + 3 * i;
+        for (int plane = 0; plane < 3; ++plane) s[plane] = hn::MulAdd(taps[k], hn::Load(kF, from + plane * kLanes), s[plane]);
       }
       for (int plane = 0; plane < 3; ++plane) hn::Store(s[plane], kF, columns_[plane] + i);
     }
