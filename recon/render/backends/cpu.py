@@ -1,7 +1,8 @@
 """The native rasteriser as plain functions: torch tensors in, torch tensors out, no autograd.
 
-Everything is float32, contiguous and on the CPU. Results are bit-identical for any number of threads. What they return lives
-in a memory pool that takes it back when the tensors die, so that a training loop does not touch fresh memory every step.
+Everything is float32, contiguous and on the CPU. Results are bit-identical for any number of threads. What they return
+lives in a memory pool that takes it back when the tensors die, so that a training loop does not touch fresh memory every
+step.
 """
 
 from __future__ import annotations
@@ -132,8 +133,8 @@ def forward(
     if background is not None:
         background = background.detach().expand(views, 3).contiguous()
     color, alpha, depth, visible, radii, means2d, depths, saved, times = native.forward(
-        *_arrays(means, quats, scales, opacities, colors), -1 if sh_degree is None else sh_degree, *_arrays(viewmats, Ks),
-        width, height, _array(background), _options(config), None if tile_mask is None else _bytes(tile_mask), keep,
+        *_arrays(means, quats, scales, opacities, colors), -1 if sh_degree is None else sh_degree,
+        *_arrays(viewmats, Ks), width, height, _array(background), _options(config), None if tile_mask is None else _bytes(tile_mask), keep,
         with_aux,
     )  # fmt: skip
     tensors = [torch.from_numpy(array) for array in (color, alpha, depth, visible, radii, means2d, depths)]
@@ -202,8 +203,8 @@ def render_views(
     color is float32 [C, H, W, 3], or uint8 with `as_uint8` (round(255 x), x clamped to [0, 1]).
     """
     out = forward(
-        means, quats, scales, opacities, colors, viewmats, Ks, width, height, sh_degree=sh_degree, background=background,
-        config=config, tile_mask=tile_mask, keep=False, with_aux=False,
+        means, quats, scales, opacities, colors, viewmats, Ks, width, height, sh_degree=sh_degree,
+        background=background, config=config, tile_mask=tile_mask, keep=False, with_aux=False,
     )  # fmt: skip
     if not as_uint8:
         return out.color, out.alpha, out.depth
