@@ -1,14 +1,14 @@
 """The native rasteriser as plain functions: torch tensors in, torch tensors out, no autograd.
 
 Everything is float32, contiguous and on the CPU. Results are bit-identical for any number of threads. What they return
-lives in a memory pool that takes it back when the tensors die, so that a training loop does not touch fresh memory every
-step.
+lives in a memory pool that takes it back when the tensors die: a training loop touches no fresh memory.
 """
 
 from __future__ import annotations
 
 import os
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -56,7 +56,7 @@ class Gradients:
 def _load() -> tuple[ModuleType | None, str | None]:
     """(module, None), or (None, reason with fix)."""
     try:
-        from recon.render import _native
+        native = import_module("recon.render._native")
     except ImportError as error:
         note = Path(__file__).parent.parent / "native_missing.txt"
         if note.is_file():
@@ -64,11 +64,11 @@ def _load() -> tuple[ModuleType | None, str | None]:
         return None, f"the native module is not built ({error}). Install recon with pip, which compiles it"
     target = os.environ.get(TARGET_VARIABLE, "")
     try:
-        _native.set_target(target)
+        native.set_target(target)
     except ValueError as error:
-        choice = ", ".join(_native.targets())
+        choice = ", ".join(native.targets())
         return None, f"{TARGET_VARIABLE}={target}: {error}. Unset it, or use one of: {choice}"
-    return _native, None
+    return native, None
 
 
 _module, _reason = _load()
@@ -134,12 +134,20 @@ def forward(
         background = background.detach().expand(views, 3).contiguous()
     color, alpha, depth, visible, radii, means2d, depths, saved, times = native.forward(
         *_arrays(means, quats, scales, opacities, colors), -1 if sh_degree is None else sh_degree,
-        *_arrays(viewmats, Ks), width, height, _array(background), _options(config), None if tile_mask is None else _bytes(tile_mask), keep,
-        with_aux,
+        *_arrays(viewmats, Ks), width, height, _array(background), _options(config),
+        None if tile_mask is None else _bytes(tile_mask), keep, with_aux,
     )  # fmt: skip
-    tensors = [torch.from_numpy(array) for array in (color, alpha, depth, visible, radii, means2d, depths)]
-    tensors[3] = tensors[3].view(torch.bool)
-    return Forward(*tensors, saved=saved, times=dict(zip(("project", "bin", "blend"), times[:3], strict=True)))
+    return Forward(
+        color=torch.from_numpy(color),
+        alpha=torch.from_numpy(alpha),
+        depth=torch.from_numpy(depth),
+        visible=torch.from_numpy(visible).view(torch.bool),
+        radii=torch.from_numpy(radii),
+        means2d=torch.from_numpy(means2d),
+        depths=torch.from_numpy(depths),
+        saved=saved,
+        times=dict(zip(("project", "bin", "blend"), times[:3], strict=True)),
+    )
 
 
 def backward(
@@ -166,14 +174,17 @@ def backward(
     Returns gradients shaped like the inputs (background [C, 3]), summed over the views, and |dL/d(mean in px)| [C, N].
     """
     native = _native_module()
-    *grads, v_viewmats, v_background, norm, times = native.backward(
+    v_means, v_quats, v_scales, v_opacities, v_colors, v_viewmats, v_background, norm, times = native.backward(
         saved, *_arrays(means, quats, scales, opacities, colors, color, alpha, depth),
         _array(v_color), _array(v_alpha), _array(v_depth),
     )  # fmt: skip
     names = ("blend_backward", "project_backward")
     return Gradients(
-        *(torch.from_numpy(grad) for grad in grads[:4]),
-        colors=torch.from_numpy(grads[4]).view(colors.shape),
+        means=torch.from_numpy(v_means),
+        quats=torch.from_numpy(v_quats),
+        scales=torch.from_numpy(v_scales),
+        opacities=torch.from_numpy(v_opacities),
+        colors=torch.from_numpy(v_colors).view(colors.shape),
         viewmats=torch.from_numpy(v_viewmats) if want_viewmats else None,
         background=torch.from_numpy(v_background) if background is not None else None,
         means2d_norm=torch.from_numpy(norm),
