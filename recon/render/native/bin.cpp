@@ -3,7 +3,6 @@
 #include <omp.h>
 
 #include <algorithm>
-#include <bit>
 #include <cmath>
 #include <exception>
 #include <stdexcept>
@@ -12,7 +11,7 @@ namespace recon {
 namespace {
 
 // Stable least-significant-digit radix sort, 11 bits a pass. A digit that is the same everywhere costs nothing.
-Buffer<DepthKey> SortByDepth(const Splat* splats, const std::vector<uint32_t>& block_counts) {
+Buffer<DepthKey> SortByDepth(const DepthKey* blocks, const std::vector<uint32_t>& block_counts) {
   constexpr uint32_t kDigit = 11, kBuckets = 1u << kDigit, kPasses = 3;
   size_t n = 0;
   for (const uint32_t count : block_counts) n += count;
@@ -21,10 +20,9 @@ Buffer<DepthKey> SortByDepth(const Splat* splats, const std::vector<uint32_t>& b
   size_t at = 0;
   for (size_t block = 0; block < block_counts.size(); ++block) {
     for (uint32_t i = 0; i < block_counts[block]; ++i) {
-      const uint32_t splat = static_cast<uint32_t>(block) * kBlock + i;
-      const uint32_t depth = std::bit_cast<uint32_t>(splats[splat].z);
-      keys[at++] = {depth, splat};
-      for (uint32_t p = 0; p < kPasses; ++p) ++histogram[p * kBuckets + ((depth >> (p * kDigit)) & (kBuckets - 1))];
+      const DepthKey key = blocks[block * kBlock + i];
+      keys[at++] = key;
+      for (uint32_t p = 0; p < kPasses; ++p) ++histogram[p * kBuckets + ((key.depth >> (p * kDigit)) & (kBuckets - 1))];
     }
   }
   for (uint32_t p = 0; p < kPasses && n > 0; ++p) {
@@ -53,8 +51,8 @@ class Binner {
     grid_ = {lists_.tiles_x, lists_.tiles_y, -std::log2(alpha_min), mask};
   }
 
-  TileLists Run(const std::vector<uint32_t>& block_counts) {
-    order_ = SortByDepth(splats_, block_counts);
+  TileLists Run(const DepthKey* keys, const std::vector<uint32_t>& block_counts) {
+    order_ = SortByDepth(keys, block_counts);
     const size_t threads = static_cast<size_t>(std::max(1, omp_get_max_threads()));
     parts_.resize(std::clamp<size_t>(order_.size() / 4096, 1, threads));
     ForParts([this](size_t p) { Emit(p); });
@@ -130,9 +128,9 @@ class Binner {
 
 }  // namespace
 
-TileLists BinSplats(Splat* splats, const std::vector<uint32_t>& block_counts, const Camera& camera, float alpha_min,
-                    const uint8_t* tile_mask, bool with_slots) {
-  return Binner(splats, camera, alpha_min, tile_mask, with_slots).Run(block_counts);
+TileLists BinSplats(Splat* splats, const DepthKey* keys, const std::vector<uint32_t>& block_counts, const Camera& camera,
+                    float alpha_min, const uint8_t* tile_mask, bool with_slots) {
+  return Binner(splats, camera, alpha_min, tile_mask, with_slots).Run(keys, block_counts);
 }
 
 }  // namespace recon

@@ -59,10 +59,10 @@ struct TileLists {
   uint32_t size = 0;
 };
 
-// `splats` is laid out in blocks of kBlock, of which the first block_counts[b] are filled. Fills first and count of each when
-// `with_slots`. `tile_mask` [tiles_y, tiles_x]: other tiles stay empty; null means all. Throws std::length_error beyond 2^32 - 1
+// `splats` and their `keys` are laid out in blocks of kBlock, of which the first block_counts[b] are filled. Fills first and
+// count of each when `with_slots`. `tile_mask` [tiles_y, tiles_x]: other tiles stay empty; null means all. Throws std::length_error beyond 2^32 - 1
 // entries.
-TileLists BinSplats(Splat* splats, const std::vector<uint32_t>& block_counts, const Camera& camera, float alpha_min,
-                    const uint8_t* tile_mask, bool with_slots);
+TileLists BinSplats(Splat* splats, const DepthKey* keys, const std::vector<uint32_t>& block_counts, const Camera& camera,
+                    float alpha_min, const uint8_t* tile_mask, bool with_slots);
 
 }  // namespace recon

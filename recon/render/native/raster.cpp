@@ -1,6 +1,7 @@
 #include "raster.h"
 
 #include <algorithm>
+#include <bit>
 #include <chrono>
 #include <cstring>
 
@@ -39,7 +40,9 @@ PictureGradient GradientOfView(const PictureGradient& g, size_t pixels) {
           Offset(g.v_color, 3 * pixels), Offset(g.v_alpha, pixels), Offset(g.v_depth, pixels)};
 }
 
-void ProjectView(const Gaussians& gaussians, const Options& options, ViewState& state, const ProjectionAux& aux) {
+// Also writes the splats' depth keys, while they are still in the cache.
+void ProjectView(const Gaussians& gaussians, const Options& options, ViewState& state, const ProjectionAux& aux,
+                 DepthKey* keys) {
   const int blocks = BlockCount(gaussians.n);
   state.block_counts.assign(static_cast<size_t>(blocks), 0);
   Splat* const splats = state.splats.data();
@@ -48,6 +51,7 @@ void ProjectView(const Gaussians& gaussians, const Options& options, ViewState& 
   for (int b = 0; b < blocks; ++b) {
     const uint32_t begin = static_cast<uint32_t>(b) * kBlock;
     counts[b] = ProjectBlock(gaussians, state.camera, options, begin, std::min(begin + kBlock, gaussians.n), splats + begin, aux);
+    for (uint32_t i = begin; i < begin + counts[b]; ++i) keys[i] = {std::bit_cast<uint32_t>(splats[i].z), i};
   }
 }
 
@@ -184,6 +188,7 @@ Camera MakeCamera(const float* viewmat, const float* intrinsics, int width, int 
 void RasterForward(const ForwardArguments& args, const ForwardOutputs& out, std::vector<ViewState>* states, Timings* timings) {
   const size_t n = args.gaussians.n;
   ViewState scratch;
+  Buffer<DepthKey> keys(n);
   Stopwatch watch;
   for (size_t view = 0; view < args.cameras.size(); ++view) {
     ViewState state;
@@ -194,9 +199,10 @@ void RasterForward(const ForwardArguments& args, const ForwardOutputs& out, std:
     const size_t tiles_y = static_cast<size_t>((state.camera.height + kTile - 1) / kTile);
     const uint8_t* mask = args.tile_mask == nullptr ? nullptr : args.tile_mask + view * tiles_x * tiles_y;
     watch.Lap();
-    ProjectView(args.gaussians, args.options, state, AuxOfView(out.aux, view, n));
+    ProjectView(args.gaussians, args.options, state, AuxOfView(out.aux, view, n), keys.data());
     timings->project += watch.Lap();
-    state.lists = BinSplats(state.splats.data(), state.block_counts, state.camera, args.options.alpha_min, mask, args.keep);
+    state.lists = BinSplats(state.splats.data(), keys.data(), state.block_counts, state.camera, args.options.alpha_min, mask,
+                            args.keep);
     timings->bin += watch.Lap();
     const BlendInput in = MakeBlendInput(state, args.options, Offset(args.background, 3 * view));
     BlendView(in, TileCount(state.lists), PictureOfView(out.picture, view * pixels));

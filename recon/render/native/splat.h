@@ -54,7 +54,8 @@ struct alignas(64) Splat {
 };
 static_assert(sizeof(Splat) == 64);
 
-// Ten sums over the pixels of one (tile, Gaussian) pair, v = dL/dpower: v, v w1, v w2, v w1 w1 | v w1 w2, v w2 w2, dL/dz, 0 | dL/drgb, 0.
+// Ten sums over the pixels of one (tile, Gaussian) pair, v = dL/dpower:
+//   v, v w1, v w2, v w1 w1 | v w1 w2, v w2 w2, dL/dz, 0 | dL/drgb, 0
 constexpr int kSums = 12;
 enum Sum { kV, kVs, kVt, kVss, kVst, kVtt, kZ, kPad, kR, kG, kB };
 
