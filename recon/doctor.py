@@ -169,8 +169,10 @@ def _probe_scene(device: torch.device) -> dict[str, torch.Tensor]:
 def _draw_once(inputs: dict[str, torch.Tensor], backend: str, device: torch.device) -> tuple[float, float]:
     """(forward, backward) in ms."""
     start = time.perf_counter()
-    table = (inputs[name] for name in ("means", "quats", "scales", "opacities", "colors", "viewmats", "Ks"))
-    rendering = rasterize(*table, PROBE_WIDTH, PROBE_HEIGHT, backend=backend)
+    rendering = rasterize(
+        inputs["means"], inputs["quats"], inputs["scales"], inputs["opacities"], inputs["colors"],
+        inputs["viewmats"], inputs["Ks"], PROBE_WIDTH, PROBE_HEIGHT, backend=backend,
+    )  # fmt: skip
     synchronize(device)
     middle = time.perf_counter()
     rendering.color.square().mean().backward()
