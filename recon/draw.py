@@ -20,6 +20,7 @@ from recon.core.files import write_json
 from recon.geometry.camera import Camera, distort_map
 from recon.geometry.rig import Rig
 from recon.render.api import rasterize
+from recon.render.types import RasterConfig
 from recon.scene.folder import load_scene
 from recon.scene.scene import Scene
 
@@ -36,6 +37,7 @@ class SceneCamera:
         self.ideal = camera.pinhole()
         self.viewmat = torch.from_numpy(self.ideal.cam_from_world.astype(np.float32))[None].to(device)
         self.K = torch.from_numpy(self.ideal.K.astype(np.float32))[None].to(device)
+        self.raster = RasterConfig(near=float(scene.provenance.get("near", RasterConfig().near)))
         self.map: np.ndarray | None = None
         if camera.distorted:
             self.map = distort_map(camera, self.ideal) - np.float32(0.5)  # cv2 puts the first pixel centre at (0, 0)
@@ -47,7 +49,7 @@ class SceneCamera:
         degree = self.scene.gaussians.degree
         drawn = rasterize(
             posed.means, posed.quats, posed.scales, posed.opacities, posed.sh, self.viewmat, self.K,
-            self.ideal.width, self.ideal.height, sh_degree=degree, backend=self.backend,
+            self.ideal.width, self.ideal.height, sh_degree=degree, config=self.raster, backend=self.backend,
         )  # fmt: skip
         picture = drawn.color[0].cpu().numpy()
         depth, alpha = drawn.depth[0].cpu().numpy(), drawn.alpha[0].cpu().numpy()

@@ -8,44 +8,56 @@ Everything on the way lies in a work folder beside the scene; running the same b
 from __future__ import annotations
 
 import hashlib
+import importlib.metadata
 import json
+import os
+import resource
 import shutil
+import sys
+import tempfile
 import time
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Generator, Iterator
+from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
+from typing import TypeVar, cast
 
 import numpy as np
 import torch
 
-from recon.calibrate.points import initial_points
+from recon.calibrate.dense import depth_priors, fused_points
 from recon.calibrate.rig import find_calibration, load_rig
-from recon.capture.check import check_capture
+from recon.capture.check import check_capture, refuse_unusable
 from recon.capture.session import Capture, open_capture
 from recon.capture.store import FrameStore, build_store, fingerprint, open_store
 from recon.config import BuildConfig
 from recon.core.config import to_dict
 from recon.core.device import resolve_device, set_strict_precision
-from recon.core.errors import CalibrationError, InputError, UsageError
+from recon.core.errors import InputError, UsageError
 from recon.core.events import Artifact, Event, Message, StageFinished, StageStarted
-from recon.core.files import locked, read_json, write_json
+from recon.core.files import inside, locked, read_json, sha256_file, write_json, writing
 from recon.core.seeding import numpy_generator
+from recon.fit.carve import FreeSpace
 from recon.fit.colour import ColourModel
-from recon.fit.data import StoredFrames
-from recon.fit.fit import Fit, Stage
+from recon.draw import SceneCamera
+from recon.fit.data import Frames, StoredFrames
+from recon.fit.fit import NEAR, Fit, Stage
 from recon.fit.hull import search_volume
 from recon.fit.model import Model
 from recon.fit.moving import moving_points
 from recon.fit.plate import Plate, make_plate
+from recon.fit.robot import KnownRobot, RobotFrames, open_robot
 from recon.fit.sampler import JointSampler, StaticSampler
 from recon.fit.seed import residual_gaussians, scene_extent, static_gaussians
 from recon.fit.settings import FitSettings
 from recon.geometry.camera import Camera
-from recon.geometry.rig import Rig
+from recon.geometry.rig import Rig, RobotEntry
+from recon.report.write import BuildRecord, write_report
 from recon.scene.folder import save_scene
 from recon.scene.gaussians import Gaussians
 from recon.scene.scene import Scene
 
+T = TypeVar("T")
 HULL_CELLS = 256  # along the longest side of the searched volume
 UP_ROTATIONS = {
     "z": np.eye(3),
@@ -66,8 +78,45 @@ class Inputs:
     up: str
     capture: Capture
     scene_from_rig: np.ndarray
+    robot: KnownRobot | None
     out: Path
     work: Path
+
+
+@dataclass
+class Fitted:
+    """What the fit gives."""
+
+    frames: Frames
+    model: Model
+    colour: ColourModel
+    near: float  # metres, of the rasteriser
+
+
+@dataclass
+class Log:
+    """Collects what the report tells of the stages as their events pass."""
+
+    started: float = field(default_factory=time.monotonic)
+    stages: list[tuple[str, float, dict[str, float]]] = field(default_factory=list)
+    findings: list[str] = field(default_factory=list)
+
+    def watch(self, events: Generator[Event, None, T]) -> Generator[Event, None, T]:
+        """Pass events on, remembering stages and warnings."""
+        while True:
+            try:
+                event = next(events)
+            except StopIteration as stop:
+                return cast(T, stop.value)
+            if isinstance(event, StageFinished):
+                self.stages.append((event.stage, event.seconds, dict(event.metrics)))
+            elif isinstance(event, Message) and event.level != "info":
+                self.findings.append(event.text)
+            yield event
+
+    def seconds_of(self, *stages: str) -> float:
+        """Wall time of the named stages."""
+        return sum(seconds for name, seconds, _ in self.stages if name in stages)
 
 
 def default_out(videos: Path) -> Path:
@@ -90,12 +139,42 @@ def open_inputs(config: BuildConfig) -> Inputs:
     placed = rig.transformed(scene_from_rig)
     cameras = {name: placed.cameras[name] for name in capture.cameras}
     up = "z" if config.up != "rig" or rig.world_up == "z" else "unknown"
-    return Inputs(rig, cameras, up, capture, scene_from_rig, out, out.parent / f".{out.name}.work")
+    found = robot_entry(config, rig, paths)
+    robot = None if found is None else open_robot(*found, scene_from_rig)
+    if found is not None:
+        rig = replace(rig, robot=found[1])
+    return Inputs(rig, cameras, up, capture, scene_from_rig, robot, out, out.parent / f".{out.name}.work")
+
+
+def robot_entry(config: BuildConfig, rig: Rig, paths: list[Path]) -> tuple[Path, RobotEntry] | None:
+    """(folder, entry) of the robot: from --robot and --joints, else from the calibration; None without one.
+
+    --robot may also be a calibration file whose `robot` entry is meant.
+    """
+    if config.robot is None:
+        if config.joints is not None:
+            raise UsageError("--joints without a robot", fix="give --robot FILE too")
+        if rig.robot is None:
+            return None
+        root = next(path.resolve().parent for path in paths if load_rig([path]).robot is not None)
+        return root, rig.robot
+    if config.robot.suffix.lower() == ".json":
+        entry = load_rig([config.robot]).robot
+        if entry is None:
+            raise InputError(f"{config.robot} has no `robot` entry", fix="give the robot's MJCF or URDF file")
+        return config.robot.resolve().parent, entry
+    files = [config.robot.resolve()] + ([config.joints.resolve()] if config.joints is not None else [])
+    root = Path(os.path.commonpath([file.parent for file in files]))
+    relative = [file.relative_to(root).as_posix() for file in files]
+    kind = "URDF" if config.robot.suffix.lower() == ".urdf" else "MJCF"
+    known = rig.robot
+    base, body = (known.world_from_base, known.base_body) if known is not None else (None, None)
+    return root, RobotEntry(relative[0], kind, body, relative[1] if len(relative) > 1 else None, base)
 
 
 def build(config: BuildConfig) -> Iterator[Event]:
     """Run or resume a build; yields events, the last one the scene's `Artifact`."""
-    started = time.monotonic()
+    log = Log()
     device = resolve_device(config.device)
     set_strict_precision()
     inputs = open_inputs(config)
@@ -106,27 +185,79 @@ def build(config: BuildConfig) -> Iterator[Event]:
         yield Message("info", f"{inputs.out} is up to date: built from the same recordings with the same settings")
         yield Artifact("scene", inputs.out)
         return
-    inputs.work.mkdir(parents=True, exist_ok=True)
+    _check_writable(inputs.out)
+    yield from log.watch(_check(inputs))
+    with writing(inputs.work):
+        inputs.work.mkdir(parents=True, exist_ok=True)
     with locked(inputs.work):
         yield from _prepare_work(inputs.work, key)
-        yield from _check(inputs.capture)
-        store = yield from _open_frames(inputs)
-        frames = StoredFrames(store)
-        model, colour, plates = yield from _fit(frames, settings, inputs.work, device, config.backend)
+        store = yield from log.watch(_open_frames(inputs))
+        fitted = yield from log.watch(_fit(StoredFrames(store), inputs, settings, device, config.backend))
         yield StageStarted("publish")
-        scene = assemble(inputs, frames, model, colour, key)
-        save_scene(scene, inputs.out)
+        scene = assemble(inputs, fitted, key)
+        extras = partial(_write_extras, config, inputs, fitted, scene, settings, log, device)
+        save_scene(scene, inputs.out, extras=extras)
         yield StageFinished("publish", 0.0)
         store.close()
         if not config.keep_work:
             shutil.rmtree(inputs.work)
-    yield StageFinished("build", time.monotonic() - started, {"gaussians": float(len(scene.gaussians))})
+    yield StageFinished("build", time.monotonic() - log.started, {"gaussians": float(len(scene.gaussians))})
     yield Artifact("scene", inputs.out)
+
+
+def _write_extras(
+    config: BuildConfig, inputs: Inputs, fitted: Fitted, scene: Scene, settings: FitSettings, log: Log,
+    device: torch.device, stage: Path,
+) -> None:  # fmt: skip
+    """Into the scene's folder: the robot's files, so that the folder stands alone, and the report."""
+    if inputs.robot is not None:
+        copy_robot(inputs.robot, stage)
+    drawers = [
+        SceneCamera(scene.to(device), camera, device, config.backend)
+        for camera in fitted.frames.cameras
+    ]
+    iterations = settings.iterations_static + settings.iterations_joint
+    record = BuildRecord(
+        config=to_dict(settings) | {"device": str(device), "backend": config.backend},
+        stages=log.stages,
+        iterations=iterations,
+        ms_per_iteration=1000.0 * log.seconds_of("static", "joint") / max(1, iterations),
+        seconds=time.monotonic() - log.started,
+        peak_rss_mb=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e6,
+        seed=settings.seed,
+        findings=log.findings,
+        versions=versions(),
+    )
+    write_report(
+        stage / "report", scene, fitted.frames, record, device=device, draw=lambda camera, t: drawers[camera].draw(t)[0]
+    )
+
+
+def copy_robot(robot: KnownRobot, stage: Path) -> None:
+    """The robot's description, meshes and joint log, at the same relative paths as in the capture."""
+    names = {robot.entry.file, robot.entry.joint_log} - {None}
+    for name in names:
+        target = inside(stage, str(name))
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(robot.root / str(name), target)
+    for folder in ("meshes", "assets"):
+        source = (robot.root / robot.entry.file).parent / folder
+        if source.is_dir():
+            shutil.copytree(source, (stage / robot.entry.file).parent / folder, dirs_exist_ok=True, symlinks=False)
+
+
+def versions() -> dict[str, str]:
+    """Versions of what a result depends on."""
+    found = {"python": sys.version.split()[0]}
+    for name in ("torch", "numpy", "opencv-python", "av", "scipy"):
+        found[name] = importlib.metadata.version(name)
+    return found
 
 
 def build_key(inputs: Inputs, settings: FitSettings) -> str:
     """Hash of everything the result depends on: recordings, cameras, settings."""
-    parts = [fingerprint(inputs.capture, inputs.cameras, 1), to_dict(settings), inputs.scene_from_rig.tolist()]
+    robot = None if inputs.robot is None else [inputs.robot.world_from_base.tolist(), sha256_file(inputs.robot.root / inputs.robot.entry.file)]
+    parts = [fingerprint(inputs.capture, inputs.cameras, 1), to_dict(settings), inputs.scene_from_rig.tolist(), robot]
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
 
 
@@ -159,19 +290,26 @@ def _prepare_work(work: Path, key: str) -> Iterator[Event]:
     write_json(marker, {"key": key})
 
 
-def _check(capture: Capture) -> Iterator[Event]:
+def _check_writable(out: Path) -> None:
+    """StorageError before the long work when the scene's folder could not be made."""
+    parent = out.resolve().parent
+    with writing(parent):
+        parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=parent, prefix=f".{out.name}."):
+            return
+
+
+def _check(inputs: Inputs) -> Generator[Event, None, None]:
     yield StageStarted("check")
     started = time.monotonic()
-    findings = check_capture(capture)
+    findings = check_capture(inputs.capture, inputs.rig)
     for finding in findings:
-        yield Message(finding.level, str(finding))
+        yield Message("warning" if finding.level == "error" else finding.level, str(finding))
     yield StageFinished("check", time.monotonic() - started)
-    hard = [finding for finding in findings if finding.level == "error"]
-    if hard:
-        raise InputError(str(hard[0]), why=f"{len(hard)} problem(s) found in the recordings before the long work")
+    refuse_unusable(findings)
 
 
-def _open_frames(inputs: Inputs) -> Iterator[Event]:
+def _open_frames(inputs: Inputs) -> Generator[Event, None, FrameStore]:
     folder = inputs.work / "frames"
     store = open_store(folder, inputs.capture, inputs.cameras)
     if store is None:
@@ -182,9 +320,15 @@ def _open_frames(inputs: Inputs) -> Iterator[Event]:
 
 
 def _fit(
-    frames: StoredFrames, settings: FitSettings, work: Path, device: torch.device, backend: str
-) -> Iterator[Event]:
-    """Plates, points, static fit, moving points, joint fit -> (model, colour, plates)."""
+    stored: StoredFrames, inputs: Inputs, settings: FitSettings, device: torch.device, backend: str
+) -> Generator[Event, None, Fitted]:
+    """Silhouettes, plates, points, static fit, moving points, joint fit."""
+    work = inputs.work
+    frames: Frames = stored
+    if inputs.robot is not None:
+        with_robot = RobotFrames(stored, inputs.robot)
+        yield from with_robot.draw_all()
+        frames = with_robot
     count = len(frames.cameras)
     started = time.monotonic()
     yield StageStarted("plates", count)
@@ -193,21 +337,28 @@ def _fit(
 
     started = time.monotonic()
     yield StageStarted("points")
-    points, colours = initial_points(plates_as_uint8(plates), frames.cameras, [p.weight > 0 for p in plates], seed=settings.seed)
+    pictures = dict(zip(frames.names, plates_as_uint8(plates)))
+    cameras = dict(zip(frames.names, frames.cameras))
+    valid = {name: plate.weight > 0 for name, plate in zip(frames.names, plates)}
+    by_name, _ = depth_priors(pictures, cameras, valid)
+    fused = fused_points(by_name, pictures, valid, settings.budget)
+    priors = [by_name[name] for name in frames.names]
+    points = fused.xyz
     yield StageFinished("points", time.monotonic() - started, {"points": float(len(points))})
     extent = scene_extent(frames.cameras)
+    free_space = FreeSpace(priors)
     rng = numpy_generator(settings.seed, 0, "seed static")
-    table = static_gaussians(points, colours / 255.0, frames.cameras, settings.budget, settings.sh_degree, rng)
+    table = static_gaussians(points, fused.rgb / 255.0, frames.cameras, settings.budget, settings.sh_degree, rng)
     colour = ColourModel(frames.names, device)
     model = Model.from_table(table.to(device))
     sampler = StaticSampler(
-        frames.cameras, plates, settings.seed, settings.patch, int(settings.coarse_share * settings.iterations_static)
+        frames.cameras, plates, priors, settings.seed, settings.patch, int(settings.coarse_share * settings.iterations_static)
     )
     stage = Stage("static", settings.iterations_static, 0, (1.0, 0.1))
-    fit = Fit(model, sampler, colour, settings, stage, extent=extent, device=device, backend=backend)
+    fit = Fit(model, sampler, colour, settings, stage, extent=extent, device=device, backend=backend, free_space=free_space)
     yield from fit.run(work / "static")
     if settings.iterations_joint == 0:
-        return model, colour, plates
+        return Fitted(frames, model, colour, NEAR * extent)
 
     started = time.monotonic()
     yield StageStarted("moving")
@@ -219,12 +370,12 @@ def _fit(
     yield StageFinished("moving", time.monotonic() - started, {"points": float(len(moving.positions))})
     model = Model.from_table(Gaussians.concat([model.to_table(), residual.to(device)]))
     joint = JointSampler(
-        frames, plates, settings.seed, settings.patch, settings.foreground_share, settings.foreground_weight
+        frames, plates, priors, settings.seed, settings.patch, settings.foreground_share, settings.foreground_weight
     )
     stage = Stage("joint", settings.iterations_joint, settings.iterations_static, (0.1, 0.01))
-    fit = Fit(model, joint, colour, settings, stage, extent=extent, device=device, backend=backend)
+    fit = Fit(model, joint, colour, settings, stage, extent=extent, device=device, backend=backend, free_space=free_space)
     yield from fit.run(work / "joint")
-    return model, colour, plates
+    return Fitted(frames, model, colour, NEAR * extent)
 
 
 def plates_as_uint8(plates: list[Plate]) -> list[np.ndarray]:
@@ -232,9 +383,9 @@ def plates_as_uint8(plates: list[Plate]) -> list[np.ndarray]:
     return [(plate.picture * 255.0).round().astype(np.uint8) for plate in plates]
 
 
-def assemble(inputs: Inputs, frames: StoredFrames, model: Model, colour: ColourModel, key: str) -> Scene:
+def assemble(inputs: Inputs, fitted: Fitted, key: str) -> Scene:
     """The scene of a finished fit; rows that never show are dropped."""
-    table = model.to_table().to("cpu")
+    frames, table = fitted.frames, fitted.model.to_table().to("cpu")
     shown = torch.sigmoid(table.logit_opacities) >= 1.0 / 255.0
     start = min(float(t[0]) for t in frames.times)
     end = max(float(t[-1]) for t in frames.times)
@@ -246,7 +397,7 @@ def assemble(inputs: Inputs, frames: StoredFrames, model: Model, colour: ColourM
         scene_from_rig=inputs.scene_from_rig,
         up=inputs.up,
         metric=inputs.rig.units == "metres",
-        colour={name: (m.numpy(), b.numpy()) for name, (m, b) in colour.table().items()},
-        provenance={"key": key},
+        colour={name: (m.numpy(), b.numpy()) for name, (m, b) in fitted.colour.table().items()},
+        provenance={"key": key, "near": fitted.near},
         frame_times={name: [float(t) for t in times] for name, times in zip(frames.names, frames.times)},
     )

@@ -64,7 +64,7 @@ def sweep_points(
     maps = depth_maps(plates, cameras, valid, seeds=seeds, width=width, count=count)
     found = []
     for name, one in maps.items():
-        xyz, pixels = _lift(one)
+        xyz, pixels = lift(one)
         votes = _votes(xyz, pixels, one.camera, [other for n, other in maps.items() if n != name])
         keep = votes >= agree
         full = cameras[name]
@@ -85,8 +85,8 @@ def depth_maps(
 ) -> dict[str, DepthMap]:
     """One depth map per camera that has a neighbour, before any two of them are compared."""
     small = {n: cameras[n].scaled(min(1.0, width / cameras[n].width)) for n in plates}
-    grey = {n: _reduced(plates[n], small[n]) for n in plates}
-    seen = {n: _reduced_mask(valid[n] if valid else None, small[n]) for n in plates}
+    grey = {n: reduced(plates[n], small[n]) for n in plates}
+    seen = {n: reduced_mask(valid[n] if valid else None, small[n]) for n in plates}
     near = neighbours(small, count)
     maps = {}
     for name, others in near.items():
@@ -118,21 +118,21 @@ def _sweep(
     others: list[tuple[Camera, np.ndarray, np.ndarray]],
     span: tuple[float, float],
 ) -> DepthMap:
-    inverse = np.linspace(1 / span[1], 1 / span[0], _plane_count(camera, [o[0] for o in others], span))
-    mean = _box(grey)
-    deviation = np.maximum(_box(grey * grey) - mean * mean, 0.0)
+    inverse = np.linspace(1 / span[1], 1 / span[0], plane_count(camera, [o[0] for o in others], span))
+    mean = box(grey)
+    deviation = np.maximum(box(grey * grey) - mean * mean, 0.0)
     volume = np.empty((len(inverse), camera.height, camera.width), np.float32)
     scores = np.empty((len(others), camera.height, camera.width), np.float32)
     for p, depth in enumerate(1 / inverse):
         for k, (other, picture, other_seen) in enumerate(others):
-            scores[k] = _zncc(grey, mean, deviation, picture, other_seen, _homography(camera, other, depth))
+            scores[k] = zncc(grey, mean, deviation, picture, other_seen, homography(camera, other, depth))
         volume[p] = _best_two(scores)
     depth, best, margin = _peak(volume, inverse)
     good = (best > MIN_SCORE) & (margin > MIN_MARGIN) & seen & (deviation > TEXTURE**2)
     return DepthMap(np.where(good, depth, 0.0).astype(np.float32), best, camera)
 
 
-def _zncc(
+def zncc(
     grey: np.ndarray,
     mean: np.ndarray,
     variance: np.ndarray,
@@ -145,9 +145,9 @@ def _zncc(
     flags = cv2.INTER_LINEAR | cv2.WARP_INVERSE_MAP
     warped = cv2.warpPerspective(picture, homography, size, flags=flags, borderMode=cv2.BORDER_REPLICATE)
     reach = cv2.warpPerspective(seen, homography, size, flags=cv2.INTER_NEAREST | cv2.WARP_INVERSE_MAP)
-    other_mean = _box(warped)
-    other_variance = np.maximum(_box(warped * warped) - other_mean * other_mean, 0.0)
-    covariance = _box(grey * warped) - mean * other_mean
+    other_mean = box(warped)
+    other_variance = np.maximum(box(warped * warped) - other_mean * other_mean, 0.0)
+    covariance = box(grey * warped) - mean * other_mean
     noise = np.float32(NOISE**2)
     score = covariance / np.sqrt((variance + noise) * (other_variance + noise))
     score[reach == 0] = -1.0
@@ -186,7 +186,7 @@ def _peak(volume: np.ndarray, inverse: np.ndarray) -> tuple[np.ndarray, np.ndarr
     return depth, best, np.where(inner, best - elsewhere, -1.0)
 
 
-def _plane_count(camera: Camera, others: list[Camera], span: tuple[float, float]) -> int:
+def plane_count(camera: Camera, others: list[Camera], span: tuple[float, float]) -> int:
     """Planes so that a pixel moves at most STEP pixels in any neighbour from one to the next."""
     corners = np.array([[0.5, 0.5], [0.1, 0.1], [0.9, 0.1], [0.1, 0.9], [0.9, 0.9]]) * [camera.width, camera.height]
     rays = np.c_[(corners - [camera.cx, camera.cy]) / [camera.fx, camera.fy], np.ones(5)]
@@ -204,7 +204,7 @@ def _plane_count(camera: Camera, others: list[Camera], span: tuple[float, float]
     return int(np.clip(32 * longest / STEP, *PLANES))
 
 
-def _homography(camera: Camera, other: Camera, depth: float) -> np.ndarray:
+def homography(camera: Camera, other: Camera, depth: float) -> np.ndarray:
     """cv2 pixels of `other` from cv2 pixels of `camera` for the plane z = depth of `camera`."""
     other_from_cam = other.cam_from_world @ np.linalg.inv(camera.cam_from_world)
     plane = other_from_cam[:3, :3].copy()
@@ -213,7 +213,7 @@ def _homography(camera: Camera, other: Camera, depth: float) -> np.ndarray:
     return np.linalg.inv(half) @ other.K @ plane @ np.linalg.inv(camera.K) @ half
 
 
-def _lift(one: DepthMap) -> tuple[np.ndarray, np.ndarray]:
+def lift(one: DepthMap) -> tuple[np.ndarray, np.ndarray]:
     """(world points [M, 3], pixels [M, 2] as column, row) of the known depths."""
     row, column = np.nonzero(one.depth)
     z = one.depth[row, column].astype(np.float64)
@@ -256,16 +256,16 @@ def _into(camera: Camera, xyz: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.n
     return inside, cell, local[:, 2]
 
 
-def _box(image: np.ndarray) -> np.ndarray:
+def box(image: np.ndarray) -> np.ndarray:
     return cv2.boxFilter(image, cv2.CV_32F, (WINDOW, WINDOW), borderType=cv2.BORDER_REFLECT_101)
 
 
-def _reduced(plate: np.ndarray, camera: Camera) -> np.ndarray:
+def reduced(plate: np.ndarray, camera: Camera) -> np.ndarray:
     grey = cv2.cvtColor(plate, cv2.COLOR_RGB2GRAY).astype(np.float32)
     return cv2.resize(grey, (camera.width, camera.height), interpolation=cv2.INTER_AREA)
 
 
-def _reduced_mask(valid: np.ndarray | None, camera: Camera) -> np.ndarray:
+def reduced_mask(valid: np.ndarray | None, camera: Camera) -> np.ndarray:
     if valid is None:
         return np.ones((camera.height, camera.width), np.uint8)
     return cv2.resize(valid.astype(np.uint8), (camera.width, camera.height), interpolation=cv2.INTER_NEAREST)

@@ -19,6 +19,7 @@ class Frames(Protocol):
     names: list[str]
     cameras: list[Camera]  # ideal pinhole cameras
     times: list[np.ndarray]  # [T_c] seconds on the common clock, per camera
+    masks_are_whole: bool  # whether masks, where there are any, cover everything that moves
 
     def num_frames(self, camera: int) -> int:
         """T_c."""
@@ -44,6 +45,7 @@ class StoredFrames:
         self.store = store
         self.names = list(store.cameras)
         self.cameras = [store.cameras[name].camera for name in self.names]
+        self.masks_are_whole = True
         self.times = [store.cameras[name].times for name in self.names]
 
     def num_frames(self, camera: int) -> int:

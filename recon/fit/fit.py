@@ -21,6 +21,7 @@ from recon.core.checkpoint import latest_checkpoint, save_checkpoint
 from recon.core.errors import DivergedError
 from recon.core.events import Event, Progress, StageFinished, StageStarted
 from recon.core.seeding import torch_generator
+from recon.fit.carve import FreeSpace
 from recon.fit.colour import ColourModel
 from recon.fit.density import exploration_noise, plan_relocation, split_copies
 from recon.fit.model import GAUSSIAN_KEYS, TIME_KEYS, Model
@@ -29,7 +30,10 @@ from recon.fit.settings import FitSettings
 from recon.render.api import rasterize
 from recon.render.losses import l1_ssim
 from recon.render.optim import SparseAdam
+from recon.render.types import RasterConfig
 
+NEAR = 0.1  # of the extent: cameras are mounted on things, which must not hide the view
+DEAD_LOGIT = -8.0
 MAX_BAD_STEPS = 10  # consecutive non-finite losses before the fit gives up
 NOISE_BELOW = 0.06  # opacity above which the exploration noise is negligible
 
@@ -61,11 +65,13 @@ class Fit:
 
     def __init__(
         self, model: Model, sampler: Sampler, colour: ColourModel, settings: FitSettings, stage: Stage, *,
-        extent: float, device: torch.device, backend: str,
+        extent: float, device: torch.device, backend: str, free_space: FreeSpace | None = None,
     ) -> None:  # fmt: skip
+        self.free_space = free_space
         self.model, self.sampler, self.colour = model, sampler, colour
         self.settings, self.stage, self.extent = settings, stage, extent
         self.device, self.backend = device, backend
+        self.raster = RasterConfig(near=NEAR * extent)
         self.degree = math.isqrt(model.gaussians["sh"].shape[1]) - 1
         self.step = 0
         self.bad_steps = 0
@@ -130,7 +136,7 @@ class Fit:
         degree = min(self.degree, (self.stage.start + self.step) // 1000)
         drawn = rasterize(
             posed.means, posed.quats, posed.scales, posed.opacities, posed.sh, viewmat, K, camera.width, camera.height,
-            sh_degree=degree, tile_mask=tiles, backend=self.backend,
+            sh_degree=degree, tile_mask=tiles, config=self.raster, backend=self.backend,
         )  # fmt: skip
         picture = window.cut(drawn.color[0])
         if settings.colour:
@@ -138,6 +144,8 @@ class Fit:
         target = torch.from_numpy(np.ascontiguousarray(sample.target)).to(self.device)
         weight = torch.from_numpy(np.ascontiguousarray(sample.weight)).to(self.device)
         loss = l1_ssim(picture, target, weight, settings.ssim_weight, backend=self.backend)
+        if settings.depth_weight > 0:
+            loss = loss + settings.depth_weight * self._depth_loss(sample, window.cut(drawn.depth[0]), window.cut(drawn.alpha[0]))
         penalty = settings.opacity_penalty * posed.opacities.mean() + settings.scale_penalty * posed.scales.mean()
         total = loss + penalty + (self.colour.penalty(sample.index) if settings.colour else 0.0)
         if not self._finite(float(total.detach())):
@@ -150,6 +158,14 @@ class Fit:
             self.colour.step()
         self._explore()
         self._note(picture.detach(), target, weight, float(loss.detach()))
+
+    def _depth_loss(self, sample: Sample, depth: Tensor, alpha: Tensor) -> Tensor:
+        """Weighted mean of |1 / depth - prior| in units of the camera's median depth, where the scene is opaque at all."""
+        prior = torch.from_numpy(np.ascontiguousarray(sample.inverse_depth)).to(self.device)
+        weight = torch.from_numpy(np.ascontiguousarray(sample.depth_weight)).to(self.device)
+        weight = weight * (alpha.detach() > 0.3)
+        difference = (1.0 / depth.clamp_min(1e-3 * sample.depth_scale) - prior).abs() * sample.depth_scale
+        return (difference.clamp_max(2.0) * weight).mean()
 
     def _finite(self, loss: float) -> bool:
         """Skip a step whose loss is not finite; give up after several in a row."""
@@ -188,6 +204,10 @@ class Fit:
     def relocate(self) -> int:
         """Give dead rows a new life at rows that are opaque or wanted; static and residual rows keep to their own kind."""
         moved = 0
+        if self.free_space is not None:
+            static = self.views["static"]
+            blocked = self.free_space.in_the_way(static["means"].cpu().numpy().astype(np.float64))
+            static["logit_opacities"][torch.from_numpy(blocked).to(self.device)] = DEAD_LOGIT
         for part, rows in self._parts().items():
             moved += self._relocate_rows(part, rows)
         self.scores.zero_()

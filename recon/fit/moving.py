@@ -6,7 +6,7 @@ import numpy as np
 
 from recon.fit.data import Frames
 from recon.fit.hull import Volume, hull_surface, surface_colours, visual_hull
-from recon.fit.plate import Plate, motion_mask
+from recon.fit.plate import Plate, motion_mask, moving_mask
 from recon.fit.seed import MovingPoints, point_velocities
 
 MASK_MISS = 0.1  # share of the cameras that may miss a thing when masks are given
@@ -27,21 +27,20 @@ def masks_at(frames: Frames, plates: list[Plate], t: float) -> tuple[list[np.nda
     for camera, times in enumerate(frames.times):
         frame = int(np.argmin(np.abs(times - t)))
         picture = frames.picture(camera, frame)
-        given = frames.mask(camera, frame)
-        masks.append(motion_mask(picture, plates[camera]) if given is None else given)
+        masks.append(moving_mask(frames, camera, frame, motion_mask(picture, plates[camera])))
         pictures.append(picture)
     return masks, pictures
 
 
 def moving_points(frames: Frames, plates: list[Plate], volume: Volume, cell: float, gap: float) -> MovingPoints:
     """Coloured surface points of the hulls at every instant; empty when nothing moves."""
-    given = frames.mask(0, 0) is not None
+    whole = frames.masks_are_whole and frames.mask(0, 0) is not None
     times = instants(frames, gap)
     positions: list[np.ndarray] = []
     colours: list[np.ndarray] = []
     for t in times:
         masks, pictures = masks_at(frames, plates, float(t))
-        cells = visual_hull(masks, frames.cameras, volume, cell, MASK_MISS if given else MOTION_MISS)
+        cells = visual_hull(masks, frames.cameras, volume, cell, MASK_MISS if whole else MOTION_MISS)
         cells = cells[hull_surface(cells, cell)]
         colour, count = surface_colours(cells, cell, pictures, masks, frames.cameras)
         positions.append(cells[count > 0])

@@ -89,3 +89,11 @@ def motion_mask(picture: np.ndarray, plate: Plate) -> np.ndarray:
     closed = cv2.morphologyEx(moving.astype(np.uint8), cv2.MORPH_CLOSE, np.ones((5, 5), np.uint8))
     opened = cv2.morphologyEx(closed, cv2.MORPH_OPEN, np.ones((3, 3), np.uint8))
     return opened > 0
+
+
+def moving_mask(frames: Frames, camera: int, frame: int, motion: np.ndarray) -> np.ndarray:
+    """What moves in a frame: the mask where masks show everything that moves, else the mask and `motion` together."""
+    given = frames.mask(camera, frame)
+    if given is None:
+        return motion
+    return given if frames.masks_are_whole else given | motion

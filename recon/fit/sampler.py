@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import cv2
 import numpy as np
 
+from recon.calibrate.dense import DepthPrior
 from recon.core.seeding import numpy_generator
 from recon.fit.data import Frames
 from recon.fit.plate import Plate, motion_mask
@@ -45,6 +46,9 @@ class Sample:
     target: np.ndarray
     weight: np.ndarray
     t: float | None
+    inverse_depth: np.ndarray  # float32 [h, w], 1 / metres
+    depth_weight: np.ndarray  # float32 [h, w], 0 where the depth is not to be believed
+    depth_scale: float  # metres, the camera's median depth
 
 
 def place_window(width: int, height: int, patch: int, center: tuple[float, float] | None, rng: np.random.Generator) -> Window:
@@ -60,13 +64,35 @@ def place_window(width: int, height: int, patch: int, center: tuple[float, float
     return Window(spans[0][0], spans[0][1], spans[1][0], spans[1][1])
 
 
+@dataclass(frozen=True)
+class DepthTarget:
+    """A camera's depth prior in the grid of its pictures: inverse and weight float32 [H, W], scale in metres."""
+
+    inverse: np.ndarray
+    weight: np.ndarray
+    scale: float
+
+    @staticmethod
+    def of(prior: DepthPrior, width: int, height: int) -> DepthTarget:
+        """The prior resampled to width x height pixels."""
+        inverse = cv2.resize(prior.inverse, (width, height), interpolation=cv2.INTER_LINEAR)
+        weight = cv2.resize(prior.weight, (width, height), interpolation=cv2.INTER_NEAREST)
+        return DepthTarget(inverse, weight, float(np.median(1.0 / prior.inverse)))
+
+
 class StaticSampler:
     """Patches of the plates, coarse first."""
 
-    def __init__(self, cameras: list[Camera], plates: list[Plate], seed: int, patch: int, coarse_until: int) -> None:
+    def __init__(
+        self, cameras: list[Camera], plates: list[Plate], priors: list[DepthPrior], seed: int, patch: int, coarse_until: int
+    ) -> None:
         self.seed, self.patch, self.coarse_until = seed, patch, coarse_until
         self.fine = list(zip(cameras, plates))
         self.coarse = [_halved(camera, plate) for camera, plate in self.fine]
+        self.depths = [
+            [DepthTarget.of(prior, camera.width, camera.height) for prior, (camera, _) in zip(priors, level)]
+            for level in (self.fine, self.coarse)
+        ]
 
     def draw(self, step: int) -> Sample:
         """The sample of iteration `step`: each camera once per round, in an order that changes with the round."""
@@ -77,7 +103,12 @@ class StaticSampler:
         coarse = step < self.coarse_until
         camera, plate = (self.coarse if coarse else self.fine)[index]
         window = place_window(camera.width, camera.height, 0 if coarse else self.patch, None, rng)
-        return Sample(index, camera, window, window.cut(plate.picture), window.cut(plate.weight), None)
+        depth = self.depths[int(coarse)][index]
+        believed = window.cut(depth.weight) * window.cut(plate.weight > 0)
+        return Sample(
+            index, camera, window, window.cut(plate.picture), window.cut(plate.weight), None,
+            window.cut(depth.inverse), believed, depth.scale,
+        )  # fmt: skip
 
 
 def _halved(camera: Camera, plate: Plate) -> tuple[Camera, Plate]:
@@ -91,9 +122,10 @@ class JointSampler:
     """Patches of the frames; a share of them is placed where something moves, where weights are larger too."""
 
     def __init__(
-        self, frames: Frames, plates: list[Plate], seed: int, patch: int, share: float, weight: float
+        self, frames: Frames, plates: list[Plate], priors: list[DepthPrior], seed: int, patch: int, share: float, weight: float
     ) -> None:
         self.frames, self.plates = frames, plates
+        self.depths = [DepthTarget.of(prior, camera.width, camera.height) for prior, camera in zip(priors, frames.cameras)]
         self.seed, self.patch, self.share, self.weight = seed, patch, share, weight
         self.activity = [activity(frames, plates[c], c) for c in range(len(frames.cameras))]
 
@@ -114,17 +146,21 @@ class JointSampler:
         picture = window.cut(self.frames.picture(index, frame))
         weight = self._weights(index, frame, picture, window)
         target = picture.astype(np.float32) / 255.0
-        return Sample(index, camera, window, target, weight, float(self.frames.times[index][frame]))
+        depth = self.depths[index]
+        believed = window.cut(depth.weight) * (weight == 1.0)  # the prior is of the still scene
+        return Sample(
+            index, camera, window, target, weight, float(self.frames.times[index][frame]),
+            window.cut(depth.inverse), believed, depth.scale,
+        )  # fmt: skip
 
     def _weights(self, index: int, frame: int, picture: np.ndarray, window: Window) -> np.ndarray:
         """1 for the still parts, `weight` where something moves, 0 outside the real picture."""
-        given = self.frames.mask(index, frame)
         plate = self.plates[index]
-        if given is None:
-            part = Plate(window.cut(plate.picture), window.cut(plate.weight), window.cut(plate.noise))
-            moving = motion_mask(picture, part)
-        else:
-            moving = window.cut(given)
+        part = Plate(window.cut(plate.picture), window.cut(plate.weight), window.cut(plate.noise))
+        given = self.frames.mask(index, frame)
+        moving = motion_mask(picture, part)
+        if given is not None:
+            moving = window.cut(given) if self.frames.masks_are_whole else window.cut(given) | moving
         weight = 1.0 + (self.weight - 1.0) * moving.astype(np.float32)
         return weight * window.cut(self.frames.valid(index)).astype(np.float32)
 
@@ -139,7 +175,8 @@ def activity(frames: Frames, plate: Plate, camera: int) -> np.ndarray:
         moving = motion_mask(frames.picture(camera, frame), plate).astype(np.float32)
         given = frames.mask(camera, frame)
         if given is not None:
-            moving = np.maximum(moving * given, 0.25 * given.astype(np.float32))
+            inside = moving * given if frames.masks_are_whole else moving
+            moving = np.maximum(inside, 0.25 * given.astype(np.float32))
         height, width = moving.shape
         padded = np.zeros((-(-height // TILE) * TILE, -(-width // TILE) * TILE), np.float32)
         padded[:height, :width] = moving * frames.valid(camera)

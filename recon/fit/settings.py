@@ -40,6 +40,7 @@ class FitSettings:
     ssim_weight: float = 0.2
     foreground_weight: float = 3.0  # of pixels where something moves
     foreground_share: float = 0.7  # of the joint iterations whose patch is placed where something moves
+    depth_weight: float = 0.1  # of the difference to the depth prior, in inverse depth times the median depth
     opacity_penalty: float = 0.01
     scale_penalty: float = 0.01
     noise: float = 5e4  # exploration noise, times the learning rate of the means; 0 turns it off

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 
+from recon.calibrate.dense import DepthPrior
 from recon.core.errors import DivergedError
 from recon.core.events import StageFinished
 from recon.fit.colour import ColourModel
@@ -24,7 +25,9 @@ from recon.scene.gaussians import Gaussians
 from tests.recon.fit.tiny import TinyFrames
 
 CPU = torch.device("cpu")
-SETTINGS = FitSettings(budget=400, budget_residual=150, sh_degree=1, patch=48, relocate_every=20, relocate_from=20, checkpoint_every=15)
+SETTINGS = FitSettings(
+    budget=400, budget_residual=150, sh_degree=1, patch=48, relocate_every=20, relocate_from=20, checkpoint_every=15
+)
 
 
 def floor_points(rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
@@ -33,15 +36,36 @@ def floor_points(rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
     return points, np.where(check[:, None] > 0, [0.8, 0.75, 0.6], [0.25, 0.35, 0.3])
 
 
+def floor_priors(frames: TinyFrames) -> list[DepthPrior]:
+    """The exact depth of the floor, hardly believed above the horizon."""
+    found = []
+    for camera in frames.cameras:
+        v, u = np.mgrid[: camera.height, : camera.width] + 0.5
+        local = np.stack([(u - camera.cx) / camera.fx, (v - camera.cy) / camera.fy, np.ones_like(u)], -1)
+        down = -(local @ camera.cam_from_world[:3, :3])[..., 2]
+        inverse = np.maximum(down / camera.center[2], 0.05).astype(np.float32)
+        found.append(DepthPrior(inverse, (down > 0).astype(np.float32), camera))
+    return found
+
+
 def static_fit(backend: str, iterations: int) -> tuple[Fit, TinyFrames, list]:
     frames = TinyFrames()
     plates = [make_plate(frames, c) for c in range(len(frames.cameras))]
     points, colours = floor_points(np.random.default_rng(0))
     table = static_gaussians(points, colours, frames.cameras, SETTINGS.budget, 1, np.random.default_rng(1))
-    sampler = StaticSampler(frames.cameras, plates, 0, SETTINGS.patch, 10)
+    sampler = StaticSampler(frames.cameras, plates, floor_priors(frames), 0, SETTINGS.patch, 10)
     stage = Stage("static", iterations, 0, (1.0, 0.1))
     extent = scene_extent(frames.cameras)
-    fit = Fit(Model.from_table(table), sampler, ColourModel(frames.names, CPU), SETTINGS, stage, extent=extent, device=CPU, backend=backend)
+    fit = Fit(
+        Model.from_table(table),
+        sampler,
+        ColourModel(frames.names, CPU),
+        SETTINGS,
+        stage,
+        extent=extent,
+        device=CPU,
+        backend=backend,
+    )
     return fit, frames, plates
 
 
@@ -50,9 +74,18 @@ def joint_fit(backend: str, iterations: int) -> Fit:
     moving = moving_points(frames, plates, search_volume(frames.cameras, np.zeros((0, 3))), 0.04, 0.25)
     residual = residual_gaussians(moving, SETTINGS.budget_residual, 1, np.random.default_rng(2))
     model = Model.from_table(Gaussians.concat([first.model.to_table(), residual]))
-    sampler = JointSampler(frames, plates, 0, SETTINGS.patch, 0.7, 3.0)
+    sampler = JointSampler(frames, plates, floor_priors(frames), 0, SETTINGS.patch, 0.7, 3.0)
     stage = Stage("joint", iterations, 0, (0.1, 0.01))
-    return Fit(model, sampler, ColourModel(frames.names, CPU), SETTINGS, stage, extent=first.extent, device=CPU, backend=backend)
+    return Fit(
+        model,
+        sampler,
+        ColourModel(frames.names, CPU),
+        SETTINGS,
+        stage,
+        extent=first.extent,
+        device=CPU,
+        backend=backend,
+    )
 
 
 @pytest.mark.parametrize(("backend", "iterations", "gain"), [("reference", 60, 0.3), ("auto", 400, 3.0)])
@@ -68,11 +101,15 @@ def test_the_static_fit_gets_better(backend: str, iterations: int, gain: float) 
 def test_the_joint_fit_draws_the_ball_where_it_is() -> None:
     fit = joint_fit("auto", 120)
     before = fit.model.to_table()
+    fit.iterate()
+    first = fit.average["psnr"]
     list(fit.run(None))
-    assert fit.average["psnr"] > 18.0
+    assert fit.average["psnr"] > first + 1.0
     table = fit.model.to_table()
     assert (table.kind == 2).sum() == SETTINGS.budget_residual
-    assert not torch.equal(before.velocities, table.velocities) and not torch.equal(before.time_centers, table.time_centers)
+    assert not torch.equal(before.velocities, table.velocities) and not torch.equal(
+        before.time_centers, table.time_centers
+    )
     assert bool(torch.isfinite(table.means).all())
 
 

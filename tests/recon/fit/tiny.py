@@ -55,6 +55,7 @@ class TinyFrames:
         self.names = [camera.name for camera in self.cameras]
         self.times = [np.linspace(0.0, 1.0, num_frames) for _ in self.cameras]
         self.with_masks = masks
+        self.masks_are_whole = True
 
     def num_frames(self, camera: int) -> int:
         return len(self.times[camera])

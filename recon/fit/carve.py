@@ -1,0 +1,45 @@
+"""Free space: where no static surface can be, because cameras look through it at a surface behind.
+
+Gaussians that hang close to a camera explain its pictures cheaply and ruin every other view. The depth priors say how far
+each camera sees; a static Gaussian that is clearly nearer than that in several cameras, or right in front of one, is taken
+away and reborn elsewhere.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from recon.calibrate.dense import DepthPrior
+from recon.geometry.camera import Camera
+
+CLEARANCE = 0.88  # of the seen depth
+MIN_CAMERAS = 2
+TOO_NEAR = 0.1  # of a camera's median seen depth
+
+
+class FreeSpace:
+    """How far each camera sees, from its depth prior."""
+
+    def __init__(self, priors: list[DepthPrior]) -> None:
+        self.cameras: list[Camera] = [prior.camera for prior in priors]
+        self.depths = [1.0 / prior.inverse for prior in priors]
+        self.medians = [float(np.median(depth)) for depth in self.depths]
+
+    def violations(self, positions: np.ndarray) -> np.ndarray:
+        """int [N]: how many cameras look through each position ([N, 3], world); a position right before a camera
+        counts as many."""
+        count = np.zeros(len(positions), dtype=np.int32)
+        for camera, seen, median in zip(self.cameras, self.depths, self.medians):
+            local = positions @ camera.cam_from_world[:3, :3].T + camera.cam_from_world[:3, 3]
+            z = local[:, 2]
+            with np.errstate(divide="ignore", invalid="ignore"):
+                uv = local[:, :2] / z[:, None] * [camera.fx, camera.fy] + [camera.cx, camera.cy]
+            inside = (z > 0) & (uv >= 0).all(1) & (uv < [camera.width, camera.height]).all(1)
+            column, row = np.where(inside[:, None], uv, 0).astype(np.int64).T
+            count += inside & (z < CLEARANCE * seen[row, column])
+            count[np.linalg.norm(local, axis=1) < TOO_NEAR * median] += MIN_CAMERAS
+        return count
+
+    def in_the_way(self, positions: np.ndarray) -> np.ndarray:
+        """bool [N]: positions where no static Gaussian may be."""
+        return self.violations(positions) >= MIN_CAMERAS

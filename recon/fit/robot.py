@@ -1,0 +1,103 @@
+"""Frames of a capture with a known robot: its silhouette, by forward kinematics, is part of every frame's mask."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import cv2
+import numpy as np
+
+from recon.core.errors import InputError
+from recon.core.events import Event, Progress, StageFinished, StageStarted
+from recon.fit.data import StoredFrames
+from recon.geometry.camera import Camera
+from recon.geometry.rig import RobotEntry
+from recon.robot.description import RobotModel, load_robot
+from recon.robot.kinematics import JointLog, read_joint_log
+from recon.robot.silhouettes import draw_robot
+
+SCALE = 0.5  # of the pictures: silhouettes are grown by a few pixels anyway
+
+
+@dataclass(frozen=True)
+class KnownRobot:
+    """A robot whose base pose (in the scene's world) and joint positions over time are known.
+
+    root: the folder its files lie in. entry: as in the rig. joints: on the common clock.
+    """
+
+    root: Path
+    entry: RobotEntry
+    model: RobotModel
+    joints: JointLog
+    world_from_base: np.ndarray  # [4, 4]
+
+    def mask(self, camera: Camera, t: float) -> np.ndarray:
+        """bool [H, W]: the robot in an ideal camera's picture at t [s]."""
+        small = camera.scaled(SCALE)
+        drawn = draw_robot(self.model, self.joints.at(t), small, self.world_from_base).mask
+        grown = cv2.resize(drawn.astype(np.uint8), (camera.width, camera.height), interpolation=cv2.INTER_NEAREST)
+        return grown > 0
+
+
+def open_robot(root: Path, entry: RobotEntry, scene_from_rig: np.ndarray) -> KnownRobot:
+    """Read description and joint log; InputError when the entry lacks what silhouettes need."""
+    if entry.joint_log is None:
+        raise InputError("the robot has no joint log", fix="give --joints FILE.csv, or `joint_log` in the calibration's robot entry")
+    if entry.world_from_base is None:
+        raise InputError(
+            "the robot's base pose is not known", why="the `robot` entry of the calibration has no world_from_base",
+            fix="measure it roughly and add it",
+        )  # fmt: skip
+    model = load_robot(root / entry.file, base_body=entry.base_body, root=root)
+    joints = read_joint_log(root / entry.joint_log)
+    joints.check_against(model)
+    return KnownRobot(root, entry, model, joints, scene_from_rig @ np.asarray(entry.world_from_base))
+
+
+class RobotFrames:
+    """`Frames` whose masks hold the robot's silhouette, beside the masks that were given."""
+
+    def __init__(self, frames: StoredFrames, robot: KnownRobot) -> None:
+        self.frames, self.robot = frames, robot
+        self.names, self.cameras, self.times = frames.names, frames.cameras, frames.times
+        self.masks_are_whole = frames.masks_are_whole
+        self._packed: dict[tuple[int, int], np.ndarray] = {}
+
+    def num_frames(self, camera: int) -> int:
+        """T_c."""
+        return self.frames.num_frames(camera)
+
+    def picture(self, camera: int, frame: int) -> np.ndarray:
+        """uint8 [H, W, 3] RGB."""
+        return self.frames.picture(camera, frame)
+
+    def valid(self, camera: int) -> np.ndarray:
+        """bool [H, W]."""
+        return self.frames.valid(camera)
+
+    def mask(self, camera: int, frame: int) -> np.ndarray:
+        """bool [H, W]: the robot, and what a given mask covers."""
+        view = self.cameras[camera]
+        key = (camera, frame)
+        if key not in self._packed:
+            self._packed[key] = np.packbits(self.robot.mask(view, float(self.times[camera][frame])))
+        mask = np.unpackbits(self._packed[key], count=view.height * view.width).reshape(view.height, view.width) > 0
+        given = self.frames.mask(camera, frame)
+        return mask if given is None else mask | given
+
+    def draw_all(self) -> Iterator[Event]:
+        """Draw every silhouette once; yields progress."""
+        started, done = time.monotonic(), 0
+        total = sum(self.num_frames(c) for c in range(len(self.cameras)))
+        yield StageStarted("robot", total)
+        for camera in range(len(self.cameras)):
+            for frame in range(self.num_frames(camera)):
+                self.mask(camera, frame)
+                done += 1
+                if done % 8 == 0:
+                    yield Progress("robot", done, total)
+        yield StageFinished("robot", time.monotonic() - started)
