@@ -19,7 +19,7 @@ from recon.report.scores import Draw, checked_draw
 
 PANEL_WIDTH = 420  # pixels of one of the three panels
 PANELS_BYTES = 2_600_000  # of all pictures together
-FILM_WIDTH, FILM_FRAMES, FILM_BYTES = 400, 60, 1_200_000
+FILM_WIDTH, FILM_FRAMES, FILM_BYTES = 400, 45, 1_200_000
 FILM_QUALITIES = (28, 36, 44, 51)  # x264 CRF, tried until the film is small enough
 GAIN = 4  # of the difference panel
 ENCODER = "libx264"

@@ -59,7 +59,7 @@ def write_report(
 
     frames: the recordings the scene was built from, undistorted. device: where scores are computed.
     draw: (camera index of `frames`, seconds) -> uint8 [H, W, 3] of the scene, in the camera's ideal grid and colours.
-    Compares at most about 60 frames, and draws as many for the film.
+    Compares at most 60 frames, and draws 45 for the film.
     Raises StorageError when the folder cannot be written, UsageError when `draw` gives other picture sizes.
     """
     with writing(folder):
