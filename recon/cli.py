@@ -23,11 +23,13 @@ Examples:
   recon render scenes/bench01 --cams cam00 --times 0,1.5 --out pictures
 """
 
-Command = Union[
+Command = Union[  # noqa: UP007 - tyro takes the subcommands of a Union; the members are Annotated forms
     Annotated[BuildConfig, tyro.conf.subcommand("build", description="Videos and a calibration -> a dynamic scene.")],
     Annotated[RenderConfig, tyro.conf.subcommand("render", description="Draw a scene from cameras at times.")],
     Annotated[InfoConfig, tyro.conf.subcommand("info", description="What is in a scene folder.")],
-    Annotated[DoctorConfig, tyro.conf.subcommand("doctor", description="What this machine can run, and what is missing.")],
+    Annotated[
+        DoctorConfig, tyro.conf.subcommand("doctor", description="What this machine can run, and what is missing.")
+    ],
 ]
 
 

@@ -116,7 +116,7 @@ def render_scene(config: RenderConfig) -> Iterator[Event]:
     rig = load_rig(list(config.rig)) if config.rig else scene.rig
     names = chosen_cameras(rig, config.cams)
     given = parse_times(config.times)
-    times = {name: given for name in names} if given is not None else frame_times(scene, rig, names, config.videos)
+    times = dict.fromkeys(names, given) if given is not None else frame_times(scene, rig, names, config.videos)
     total = sum(len(t) for t in times.values())
     if total > MAX_FRAMES:
         raise UsageError(f"{total} pictures asked for, at most {MAX_FRAMES} at once", fix="choose cameras or times")

@@ -15,10 +15,11 @@ from recon.scene.scene import Scene
 def facts(scene: Scene) -> dict[str, str]:
     """Label -> text of what a person wants to know of a scene."""
     kind = scene.gaussians.kind
-    counts = {name: int((kind == value).sum()) for name, value in (("static", STATIC), ("rigid", RIGID), ("residual", RESIDUAL))}
+    kinds = {"static": STATIC, "rigid": RIGID, "residual": RESIDUAL}
+    counts = ", ".join(f"{int((kind == value).sum())} {name}" for name, value in kinds.items())
     start, end = scene.time_range
     return {
-        "Gaussians": f"{len(scene.gaussians)} ({', '.join(f'{n} {name}' for name, n in counts.items())}), SH degree {scene.gaussians.degree}",
+        "Gaussians": f"{len(scene.gaussians)} ({counts}), SH degree {scene.gaussians.degree}",
         "time": f"{start:.3f} to {end:.3f} s",
         "cameras": f"{len(scene.rig.cameras)} ({', '.join(scene.rig.cameras)})",
         "bodies": ", ".join(f"{body.name} ({body.kind})" for body in scene.bodies) or "none",

@@ -29,9 +29,11 @@ class HoldActions:
             self.get_state, self.set_state = env.get_state, env.set_state  # type: ignore[attr-defined]
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Observation, dict]:
+        """Start all episodes anew; (observation, info)."""
         return self.env.reset(seed=seed, options=options)
 
     def step(self, actions: Any) -> tuple[Observation, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
+        """Hold `actions` [N, A]; (observation, reward R [N], terminated [N], truncated [N], info)."""
         actions = np.array(actions, dtype=np.float32)
         total = np.zeros(self.num_envs, dtype=np.float32)
         terminated, truncated, success = (np.zeros(self.num_envs, dtype=bool) for _ in range(3))

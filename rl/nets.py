@@ -109,6 +109,7 @@ class ActorCritic(nn.Module):
 
     @property
     def device(self) -> torch.device:
+        """Where the parameters are."""
         return self.log_std_free.device
 
     def features(self, batch: Packed) -> torch.Tensor:
@@ -132,12 +133,15 @@ class ActorCritic(nn.Module):
         return out
 
     def actor_parameters(self) -> list[nn.Parameter]:
+        """Return what the policy loss moves, without the picture encoder."""
         return [*self.actor.parameters(), *self.actor_out.parameters(), self.log_std_free]
 
     def critic_parameters(self) -> list[nn.Parameter]:
+        """Return what the value loss moves."""
         return [*self.critic.parameters(), *self.critic_out.parameters()]
 
     def encoder_parameters(self) -> list[nn.Parameter]:
+        """Return those of the picture encoder; none without cameras."""
         return list(self.encoder.parameters()) if self.encoder else []
 
 

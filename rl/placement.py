@@ -59,6 +59,7 @@ class ComponentPlacement:
 
     @property
     def world_size(self) -> int:
+        """Number of processes of the component."""
         return len(self.processes)
 
 

@@ -33,10 +33,12 @@ class Policy:
 
     @property
     def obs(self) -> ObsSpec:
+        """The observations it takes."""
         return self.net.obs
 
     @property
     def action(self) -> ActionSpec:
+        """The actions it gives."""
         return self.net.action
 
     @torch.no_grad()

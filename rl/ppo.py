@@ -105,6 +105,7 @@ class PPO:
 
     @property
     def trains_encoder(self) -> bool:
+        """Whether the update moves the picture encoder too."""
         return self.config.encoder_lr > 0 and self.net.encoder is not None
 
     def update(

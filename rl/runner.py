@@ -212,6 +212,7 @@ class Tally:
         self.reward, self.count, self.steps, self.successes, self.known = 0.0, 0, 0, 0, 0
 
     def add(self, reward: np.ndarray, terminated: np.ndarray, truncated: np.ndarray, info: dict[str, Any]) -> None:
+        """Count one step of all environments."""
         finished = terminated | truncated
         self.reward += float(reward.mean())
         self.steps += 1
@@ -221,6 +222,7 @@ class Tally:
             self.successes += int(np.asarray(info["success"])[finished].sum())
 
     def metrics(self) -> dict[str, float]:
+        """Mean reward per step, finished episodes, and their share of successes where known."""
         out = {"reward": self.reward / max(1, self.steps), "episodes": float(self.count)}
         if self.known:
             out["success"] = self.successes / self.known

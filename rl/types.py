@@ -179,6 +179,7 @@ class Packed:
         return Packed(self.images[rows], self.proprio[rows], self.privileged[rows])
 
     def to(self, device: torch.device | str) -> Packed:
+        """Return it on `device`."""
         return Packed(self.images.to(device), self.proprio.to(device), self.privileged.to(device))
 
 

@@ -257,15 +257,18 @@ def _into(camera: Camera, xyz: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.n
 
 
 def box(image: np.ndarray) -> np.ndarray:
+    """Mean over the matching window, float32 [h, w]."""
     return cv2.boxFilter(image, cv2.CV_32F, (WINDOW, WINDOW), borderType=cv2.BORDER_REFLECT_101)
 
 
 def reduced(plate: np.ndarray, camera: Camera) -> np.ndarray:
+    """Grey float32 [h, w] in 0..255 of an RGB plate uint8 [H, W, 3], at the size of `camera`."""
     grey = cv2.cvtColor(plate, cv2.COLOR_RGB2GRAY).astype(np.float32)
     return cv2.resize(grey, (camera.width, camera.height), interpolation=cv2.INTER_AREA)
 
 
 def reduced_mask(valid: np.ndarray | None, camera: Camera) -> np.ndarray:
+    """uint8 [h, w], 1 where `valid` (bool [H, W]; None = everywhere) holds, at the size of `camera`."""
     if valid is None:
         return np.ones((camera.height, camera.width), np.uint8)
     return cv2.resize(valid.astype(np.uint8), (camera.width, camera.height), interpolation=cv2.INTER_NEAREST)

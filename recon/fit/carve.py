@@ -1,8 +1,8 @@
 """Free space: where no static surface can be, because cameras look through it at a surface behind.
 
-Gaussians that hang close to a camera explain its pictures cheaply and ruin every other view. The depth priors say how far
-each camera sees; a static Gaussian that is clearly nearer than that in several cameras, or right in front of one, is taken
-away and reborn elsewhere.
+Gaussians that hang close to a camera explain its pictures cheaply and ruin every other view. The depth priors say how
+far each camera sees; a static Gaussian that is clearly nearer than that in several cameras, or right in front of one,
+is taken away and reborn elsewhere.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class FreeSpace:
         """int [N]: how many cameras look through each position ([N, 3], world); a position right before a camera
         counts as many."""
         count = np.zeros(len(positions), dtype=np.int32)
-        for camera, seen, median in zip(self.cameras, self.depths, self.medians):
+        for camera, seen, median in zip(self.cameras, self.depths, self.medians, strict=True):
             local = positions @ camera.cam_from_world[:3, :3].T + camera.cam_from_world[:3, 3]
             z = local[:, 2]
             with np.errstate(divide="ignore", invalid="ignore"):

@@ -2,8 +2,8 @@
 
     recorded = scene (I + M_c) + b_c
 
-A change of all cameras at once is a change of the scene's own colours, so it cannot be seen: after each step the mean of
-M and b over the cameras is subtracted (a soft penalty leaves a cast; the projection does not).
+A change of all cameras at once is a change of the scene's own colours, so it cannot be seen: after each step the mean
+of M and b over the cameras is subtracted (a soft penalty leaves a cast; the projection does not).
 """
 
 from __future__ import annotations

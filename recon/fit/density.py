@@ -12,6 +12,7 @@ so that the n copies together draw what the one drew. Noise after each step, for
 
 from __future__ import annotations
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -52,12 +53,13 @@ def plan_relocation(
     if dead.numel() > limit:
         order = torch.argsort(opacities[dead], stable=True)
         dead = dead[order[:limit]]
-    weights = torch.where(opacities > min_opacity, scores, torch.zeros_like(scores)).double()
+    weights = torch.where(opacities > min_opacity, scores, torch.zeros_like(scores))
     if dead.numel() == 0 or float(weights.sum()) <= 0:
         empty = torch.empty(0, dtype=torch.long, device=opacities.device)
         return empty, empty
-    cumulative = torch.cumsum(weights.cpu(), dim=0)
-    draws = torch.rand(dead.numel(), generator=generator, dtype=torch.float64) * cumulative[-1]
+    # double precision, on the CPU: a sum of a million float32 weights would lose the small ones
+    cumulative = torch.from_numpy(np.cumsum(weights.cpu().numpy(), dtype=np.float64))
+    draws = torch.rand(dead.numel(), generator=generator, dtype=cumulative.dtype, device="cpu") * cumulative[-1]
     source = torch.searchsorted(cumulative, draws).clamp_max(opacities.numel() - 1)
     return dead, source.to(opacities.device)
 
@@ -68,7 +70,7 @@ def exploration_noise(
 ) -> Tensor:
     """Offsets [N, 3] drawn from each Gaussian's own covariance, large only where it is nearly transparent."""
     rotation = quat_to_matrix(quat_normalize(quats))  # [N, 3, 3]
-    xi = torch.randn(quats.shape[0], 3, generator=generator).to(quats.device)
+    xi = torch.randn(quats.shape[0], 3, generator=generator, device="cpu").to(quats.device)
     local = torch.einsum("nij,ni->nj", rotation, xi) * scales.square()  # R^T xi scaled by S S
     gate = torch.sigmoid(-100.0 * (opacities - 0.005)) * strength
     return torch.einsum("nij,nj->ni", rotation, local) * gate[:, None]

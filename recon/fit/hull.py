@@ -1,8 +1,8 @@
-"""Visual hull of what moves: which cells of space lie inside the moving-thing masks of (almost) all cameras that see them.
+"""Visual hull of what moves: the cells of space inside the moving-thing masks of (almost) all cameras that see them.
 
-A cell of half diagonal r at depth z covers f r / z pixels; it may touch a mask when the distance from its centre's pixel
-to the mask is not larger than that. Testing this on a coarse grid and splitting only the cells that survive gives a fine
-hull without a fine grid.
+A cell of half diagonal r at depth z covers f r / z pixels; it may touch a mask when the distance from its centre's
+pixel to the mask is not larger than that. Testing this on a coarse grid and splitting only the cells that survive gives
+a fine hull without a fine grid.
 """
 
 from __future__ import annotations
@@ -41,11 +41,13 @@ def search_volume(cameras: list[Camera], points: np.ndarray) -> Volume:
     return Volume(low - room, high + room)
 
 
-def _votes(points: np.ndarray, reach: float, distances: list[np.ndarray], cameras: list[Camera]) -> tuple[np.ndarray, np.ndarray]:
+def _votes(
+    points: np.ndarray, reach: float, distances: list[np.ndarray], cameras: list[Camera]
+) -> tuple[np.ndarray, np.ndarray]:
     """How many cameras see each point, and in how many of them it touches the mask."""
     seen = np.zeros(len(points), dtype=np.int32)
     inside = np.zeros(len(points), dtype=np.int32)
-    for camera, distance in zip(cameras, distances):
+    for camera, distance in zip(cameras, distances, strict=True):
         pixels, depth = project(camera, points)
         column, row = np.floor(pixels[:, 0]), np.floor(pixels[:, 1])
         visible = (depth > 1e-3) & (column >= 0) & (row >= 0) & (column < camera.width) & (row < camera.height)
@@ -65,7 +67,9 @@ def visual_hull(
     """
     # distance, in pixels, of every pixel to the nearest mask pixel
     distances = [
-        cv2.distanceTransform((~mask).astype(np.uint8), cv2.DIST_L2, 3) if mask.any() else np.full(mask.shape, 1e9, np.float32)
+        cv2.distanceTransform((~mask).astype(np.uint8), cv2.DIST_L2, 3)
+        if mask.any()
+        else np.full(mask.shape, 1e9, np.float32)
         for mask in masks
     ]
     side = float((volume.high - volume.low).max())
@@ -113,14 +117,14 @@ def surface_colours(
     The cells themselves, drawn as discs into a depth buffer, occlude each other.
     """
     samples = np.full((len(cameras), len(centers), 3), np.nan, dtype=np.float32)
-    for k, (camera, picture, mask) in enumerate(zip(cameras, pictures, masks)):
+    for k, (camera, picture, mask) in enumerate(zip(cameras, pictures, masks, strict=True)):
         pixels, depth = project(camera, centers)
         ahead = depth > 1e-3
         radius = np.where(ahead, camera.fx * cell / np.maximum(depth, 1e-3), 1.0)
         block = max(1.0, float(np.median(radius[ahead])) if ahead.any() else 1.0)  # buffer cell of about one hull cell
         column, row = np.floor(pixels[:, 0] / block), np.floor(pixels[:, 1] / block)
         width, height = int(np.ceil(camera.width / block)), int(np.ceil(camera.height / block))
-        inside = ahead & (pixels[:, 0] >= 0) & (pixels[:, 1] >= 0) & (pixels[:, 0] < camera.width) & (pixels[:, 1] < camera.height)
+        inside = ahead & (pixels >= 0).all(axis=1) & (pixels < [camera.width, camera.height]).all(axis=1)
         at = np.where(inside, row * width + column, 0).astype(np.int64)
         buffer = np.full(width * height, np.inf)
         np.minimum.at(buffer, at[inside], depth[inside])

@@ -42,7 +42,9 @@ class Model:
     """
 
     def __init__(self, gaussians: dict[str, Tensor], time: dict[str, Tensor]) -> None:
-        self.gaussians = {key: gaussians[key].detach().clone().contiguous().requires_grad_(True) for key in GAUSSIAN_KEYS}
+        self.gaussians = {
+            key: gaussians[key].detach().clone().contiguous().requires_grad_(True) for key in GAUSSIAN_KEYS
+        }
         self.time = {key: time[key].detach().clone().contiguous().requires_grad_(True) for key in TIME_KEYS}
 
     @classmethod
@@ -58,10 +60,12 @@ class Model:
 
     @property
     def num_rows(self) -> int:
+        """Static and residual rows together."""
         return self.gaussians["means"].shape[0]
 
     @property
     def num_static(self) -> int:
+        """Rows that do not move; they come first."""
         return self.num_rows - self.time["time_centers"].shape[0]
 
     def temporal_factor(self, t: float) -> Tensor:

@@ -1,4 +1,4 @@
-"""Surface points of everything that moves, at regular instants: masks -> visual hull -> coloured points with velocities."""
+"""Surface points of all that moves, at regular instants: masks -> visual hull -> coloured points with velocities."""
 
 from __future__ import annotations
 
@@ -52,7 +52,12 @@ def moving_points(frames: Frames, plates: list[Plate], volume: Volume, cell: flo
         signed = step if other > k else -step
         found = point_velocities(positions[k], colours[k], positions[other], colours[other], step, MAX_SPEED * step)
         velocities.append(found * (step / signed))
-    stamps = [np.full(len(p), t) for p, t in zip(positions, times)]
+    stamps = [np.full(len(p), t) for p, t in zip(positions, times, strict=True)]
     return MovingPoints(
-        np.concatenate(positions), np.concatenate(colours), np.concatenate(stamps), np.concatenate(velocities), cell, step
+        np.concatenate(positions),
+        np.concatenate(colours),
+        np.concatenate(stamps),
+        np.concatenate(velocities),
+        cell,
+        step,
     )

@@ -59,7 +59,7 @@ def make_plate(frames: Frames, camera: int) -> Plate:
     noise = np.empty((height, width), np.float32)
     for top in range(0, height, ROWS):
         rows = slice(top, top + ROWS)
-        block = np.ascontiguousarray(np.moveaxis(stack[:, rows], 0, -1))  # [R, W, 3, S]: each pixel's history in one run
+        block = np.ascontiguousarray(np.moveaxis(stack[:, rows], 0, -1))  # [R, W, 3, S]: a pixel's history in one run
         uncovered = np.ascontiguousarray(np.moveaxis(~covered[:, rows], 0, -1))  # [R, W, S]
         picture[rows] = _masked_median(block, uncovered)
         difference = np.abs(block.astype(np.float32) / 255.0 - picture[rows][..., None]).mean(axis=2)

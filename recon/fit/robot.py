@@ -46,7 +46,9 @@ class KnownRobot:
 def open_robot(root: Path, entry: RobotEntry, scene_from_rig: np.ndarray) -> KnownRobot:
     """Read description and joint log; InputError when the entry lacks what silhouettes need."""
     if entry.joint_log is None:
-        raise InputError("the robot has no joint log", fix="give --joints FILE.csv, or `joint_log` in the calibration's robot entry")
+        raise InputError(
+            "the robot has no joint log", fix="give --joints FILE.csv, or `joint_log` in the calibration's robot entry"
+        )
     if entry.world_from_base is None:
         raise InputError(
             "the robot's base pose is not known", why="the `robot` entry of the calibration has no world_from_base",

@@ -20,7 +20,7 @@ SPARE_OPACITY = 0.02
 
 @dataclass(frozen=True)
 class MovingPoints:
-    """Surface points of moving things: positions [M, 3] m, colours [M, 3] in [0, 1], times [M] s, velocities [M, 3] m/s."""
+    """Surface of what moves: positions [M, 3] m, colours [M, 3] in [0, 1], times [M] s, velocities [M, 3] m/s."""
 
     positions: np.ndarray
     colours: np.ndarray
@@ -45,7 +45,7 @@ def neighbour_distance(points: np.ndarray, count: int = 3) -> np.ndarray:
 
 
 def thin_out(points: np.ndarray, count: int, rng: np.random.Generator, cell: float) -> np.ndarray:
-    """Indices of `count` points, chosen with weight 1 / sqrt(points in the same voxel): dense places do not take it all."""
+    """Indices of `count` points, drawn with weight 1 / sqrt(points in the same voxel): dense places do not take all."""
     if len(points) <= count:
         return np.arange(len(points))
     voxel = np.floor(points / cell).astype(np.int64)
@@ -54,7 +54,9 @@ def thin_out(points: np.ndarray, count: int, rng: np.random.Generator, cell: flo
     return np.sort(rng.choice(len(points), size=count, replace=False, p=weight / weight.sum()))
 
 
-def _table(means: np.ndarray, sizes: np.ndarray, colours: np.ndarray, opacity: np.ndarray, kind: int, k: int) -> Gaussians:
+def _table(
+    means: np.ndarray, sizes: np.ndarray, colours: np.ndarray, opacity: np.ndarray, kind: int, k: int
+) -> Gaussians:
     rows = len(means)
     quats = torch.zeros(rows, 4, device="cpu")
     quats[:, 0] = 1.0
@@ -76,7 +78,12 @@ def _table(means: np.ndarray, sizes: np.ndarray, colours: np.ndarray, opacity: n
 
 
 def static_gaussians(
-    points: np.ndarray, colours: np.ndarray, cameras: list[Camera], budget: int, sh_degree: int, rng: np.random.Generator
+    points: np.ndarray,
+    colours: np.ndarray,
+    cameras: list[Camera],
+    budget: int,
+    sh_degree: int,
+    rng: np.random.Generator,
 ) -> Gaussians:
     """`budget` static Gaussians at the points ([M, 3], colours [M, 3] in [0, 1]).
 
@@ -111,7 +118,12 @@ def residual_gaussians(moving: MovingPoints, budget: int, sh_degree: int, rng: n
     if again:
         positions = positions + rng.normal(size=positions.shape) * 0.3 * moving.size
     table = _table(
-        positions, np.full(budget, size), moving.colours[chosen], np.full(budget, NEW_OPACITY), RESIDUAL, (sh_degree + 1) ** 2
+        positions,
+        np.full(budget, size),
+        moving.colours[chosen],
+        np.full(budget, NEW_OPACITY),
+        RESIDUAL,
+        (sh_degree + 1) ** 2,
     )
     jitter = rng.uniform(-0.5, 0.5, budget) * moving.gap
     times = moving.times[chosen] + jitter
@@ -126,7 +138,12 @@ def residual_gaussians(moving: MovingPoints, budget: int, sh_degree: int, rng: n
 
 
 def point_velocities(
-    positions: np.ndarray, colours: np.ndarray, next_positions: np.ndarray, next_colours: np.ndarray, gap: float, reach: float
+    positions: np.ndarray,
+    colours: np.ndarray,
+    next_positions: np.ndarray,
+    next_colours: np.ndarray,
+    gap: float,
+    reach: float,
 ) -> np.ndarray:
     """m/s [M, 3]: mean displacement to the 3 nearest points of the next instant, near in space and in colour."""
     if len(positions) == 0 or len(next_positions) < 3:
@@ -142,4 +159,4 @@ def point_velocities(
 
 def as_tensor(values: np.ndarray, device: torch.device) -> Tensor:
     """float32 tensor on `device`."""
-    return torch.from_numpy(np.ascontiguousarray(values, dtype=np.float32)).to(device)
+    return torch.from_numpy(np.ascontiguousarray(values, dtype=np.float32)).to(device, torch.float32)

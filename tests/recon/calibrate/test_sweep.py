@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from recon.calibrate.cloud import Points, thin
-from recon.calibrate.sweep import _best_two, _homography, _peak, depth_maps, depth_range, sweep_points
+from recon.calibrate.sweep import _best_two, _peak, depth_maps, depth_range, homography, sweep_points
 from recon.geometry.camera import Camera, project
 from tests.recon.calibrate.textured import BOARD_HEIGHT, distance_to_surface, plates, rig
 
@@ -61,7 +61,7 @@ def test_the_homography_maps_points_of_its_plane(depth: float, seed: int) -> Non
     local = np.c_[rng.uniform(-0.3, 0.3, (5, 2)), np.ones(5)] * depth
     world = (np.c_[local, np.ones(5)] @ np.linalg.inv(a.cam_from_world).T)[:, :3]
     uv_a, uv_b = project(a, world)[0], project(b, world)[0]
-    mapped = np.c_[uv_a - 0.5, np.ones(5)] @ _homography(a, b, depth).T
+    mapped = np.c_[uv_a - 0.5, np.ones(5)] @ homography(a, b, depth).T
     assert np.allclose(mapped[:, :2] / mapped[:, 2:], uv_b - 0.5, atol=1e-6)
 
 

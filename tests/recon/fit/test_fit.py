@@ -117,7 +117,9 @@ def test_a_resumed_fit_ends_in_the_same_bytes(tmp_path: Path) -> None:
     whole = joint_fit("auto", 40)
     list(whole.run(None))
     broken = joint_fit("auto", 40)
-    for _ in zip(range(33), iter(lambda: broken.iterate() or setattr(broken, "step", broken.step + 1), 0)):
+    for _ in range(33):
+        broken.iterate()
+        broken.step += 1
         if broken.step % SETTINGS.relocate_every == 0:
             broken.relocate()
         if broken.step == 30:

@@ -41,7 +41,7 @@ def test_the_surface_of_a_block_is_its_outer_shell() -> None:
 def test_surface_colours_come_from_the_cameras_that_see_the_cell() -> None:
     cells, cameras = hull_at(0.4)
     surface = cells[hull_surface(cells, CELL)]
-    pictures, masks = zip(*[ray_trace(camera, 0.4) for camera in cameras])
+    pictures, masks = zip(*[ray_trace(camera, 0.4) for camera in cameras], strict=True)
     colours, count = surface_colours(surface, CELL, list(pictures), list(masks), cameras)
     assert np.abs(colours[count > 0] - [0.85, 0.15, 0.1]).max() < 0.01
     above = surface[:, 2] > BALL
