@@ -34,7 +34,7 @@ def import_mujoco() -> Any:
         raise UnavailableError(
             "robot descriptions cannot be read",
             why=f"the mujoco package is missing ({error})",
-            fix="Install the sim extra (mujoco >= 3.17).",
+            fix="Install the sim extra (mujoco >= 4).",
         ) from error
     return mujoco
 
