@@ -1,0 +1,72 @@
+"""Free space: who looks through a position, against a loop over cameras and positions."""
+
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from recon.calibrate.dense import DepthPrior
+from recon.fit.carve import CLEARANCE, MIN_CAMERAS, TOO_NEAR, FreeSpace
+from recon.geometry.camera import Camera
+from tests.recon.fit.tiny import ring_of_cameras
+
+
+def floor_priors(cameras: list[Camera]) -> list[DepthPrior]:
+    """How far each camera sees when there is nothing but the floor z = 0."""
+    priors = []
+    for camera in cameras:
+        v, u = np.mgrid[: camera.height, : camera.width] + 0.5
+        rays = np.stack([(u - camera.cx) / camera.fx, (v - camera.cy) / camera.fy, np.ones_like(u)], -1)
+        down = (rays @ camera.cam_from_world[:3, :3])[..., 2]
+        inverse = np.maximum(-down / camera.center[2], 0.1).astype(np.float32)  # above the horizon: 10 m
+        priors.append(DepthPrior(inverse, np.ones_like(inverse), camera))
+    return priors
+
+
+def slow_count(priors: list[DepthPrior], position: np.ndarray) -> int:
+    """How many cameras look through one position."""
+    count = 0
+    for prior in priors:
+        camera = prior.camera
+        x, y, z = (camera.cam_from_world @ [*position, 1.0])[:3]
+        if z > 0:
+            column = int(np.floor(camera.fx * x / z + camera.cx))
+            row = int(np.floor(camera.fy * y / z + camera.cy))
+            if 0 <= column < camera.width and 0 <= row < camera.height:
+                count += z < CLEARANCE / prior.inverse[row, column]
+        if np.sqrt(x * x + y * y + z * z) < TOO_NEAR * np.median(1.0 / prior.inverse):
+            count += MIN_CAMERAS
+    return count
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.integers(0, 2**31), st.integers(1, 6))
+def test_the_count_equals_the_loop(seed: int, count: int) -> None:
+    priors = floor_priors(ring_of_cameras(6)[:count])
+    positions = np.random.default_rng(seed).uniform([-2, -2, -0.3], [2, 2, 1.2], (60, 3))
+    assert FreeSpace(priors).violations(positions).tolist() == [slow_count(priors, p) for p in positions]
+
+
+def test_the_floor_and_what_lies_below_stay_and_what_hangs_in_the_air_goes() -> None:
+    space = FreeSpace(floor_priors(ring_of_cameras()))
+    flat = np.random.default_rng(0).uniform(-0.4, 0.4, (200, 2))
+    assert not space.in_the_way(np.c_[flat, np.zeros(200)]).any()
+    assert not space.in_the_way(np.c_[flat, np.full(200, -0.2)]).any()
+    assert space.in_the_way(np.c_[flat, np.full(200, 0.4)]).all()
+
+
+def test_one_camera_alone_takes_nothing_away_but_right_before_itself() -> None:
+    camera = ring_of_cameras()[0]
+    space = FreeSpace(floor_priors([camera]))
+    half_way = camera.center * 0.5
+    close = camera.center + 0.05 * camera.cam_from_world[2, :3]
+    behind = camera.center - 0.05 * camera.cam_from_world[2, :3]
+    positions = np.stack([half_way, close, behind, camera.center, np.array([0.0, 0.0, 50.0])])
+    assert space.in_the_way(positions).tolist() == [False, True, True, True, False]
+    assert space.violations(half_way[None]).tolist() == [1]
+
+
+def test_no_positions_and_no_cameras() -> None:
+    assert FreeSpace(floor_priors(ring_of_cameras())).violations(np.zeros((0, 3))).shape == (0,)
+    assert FreeSpace([]).violations(np.zeros((4, 3))).tolist() == [0, 0, 0, 0]
