@@ -37,9 +37,9 @@ from recon.core.errors import InputError, UsageError
 from recon.core.events import Artifact, Event, Message, StageFinished, StageStarted
 from recon.core.files import inside, locked, read_json, sha256_file, write_json, writing
 from recon.core.seeding import numpy_generator
+from recon.draw import SceneCamera
 from recon.fit.carve import FreeSpace
 from recon.fit.colour import ColourModel
-from recon.draw import SceneCamera
 from recon.fit.data import Frames, StoredFrames
 from recon.fit.fit import NEAR, Fit, Stage
 from recon.fit.hull import search_volume
@@ -212,10 +212,7 @@ def _write_extras(
     """Into the scene's folder: the robot's files, so that the folder stands alone, and the report."""
     if inputs.robot is not None:
         copy_robot(inputs.robot, stage)
-    drawers = [
-        SceneCamera(scene.to(device), camera, device, config.backend)
-        for camera in fitted.frames.cameras
-    ]
+    drawers = [SceneCamera(scene.to(device), camera, device, config.backend) for camera in fitted.frames.cameras]
     iterations = settings.iterations_static + settings.iterations_joint
     record = BuildRecord(
         config=to_dict(settings) | {"device": str(device), "backend": config.backend},
@@ -256,7 +253,10 @@ def versions() -> dict[str, str]:
 
 def build_key(inputs: Inputs, settings: FitSettings) -> str:
     """Hash of everything the result depends on: recordings, cameras, settings."""
-    robot = None if inputs.robot is None else [inputs.robot.world_from_base.tolist(), sha256_file(inputs.robot.root / inputs.robot.entry.file)]
+    robot = None
+    if inputs.robot is not None:
+        description = inputs.robot.root / inputs.robot.entry.file
+        robot = [inputs.robot.world_from_base.tolist(), sha256_file(description)]
     parts = [fingerprint(inputs.capture, inputs.cameras, 1), to_dict(settings), inputs.scene_from_rig.tolist(), robot]
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
 
@@ -272,7 +272,9 @@ def _already_built(out: Path, key: str, overwrite: bool) -> bool:
         return True
     if not overwrite:
         raise UsageError(
-            f"{out} was built from other recordings or settings", why="it would be replaced", fix="pass --overwrite or another --out"
+            f"{out} was built from other recordings or settings",
+            why="it would be replaced",
+            fix="pass --overwrite or another --out",
         )
     return False
 
@@ -337,9 +339,9 @@ def _fit(
 
     started = time.monotonic()
     yield StageStarted("points")
-    pictures = dict(zip(frames.names, plates_as_uint8(plates)))
-    cameras = dict(zip(frames.names, frames.cameras))
-    valid = {name: plate.weight > 0 for name, plate in zip(frames.names, plates)}
+    pictures = dict(zip(frames.names, plates_as_uint8(plates), strict=True))
+    cameras = dict(zip(frames.names, frames.cameras, strict=True))
+    valid = {name: plate.weight > 0 for name, plate in zip(frames.names, plates, strict=True)}
     by_name, _ = depth_priors(pictures, cameras, valid)
     fused = fused_points(by_name, pictures, valid, settings.budget)
     priors = [by_name[name] for name in frames.names]
@@ -352,10 +354,17 @@ def _fit(
     colour = ColourModel(frames.names, device)
     model = Model.from_table(table.to(device))
     sampler = StaticSampler(
-        frames.cameras, plates, priors, settings.seed, settings.patch, int(settings.coarse_share * settings.iterations_static)
+        frames.cameras,
+        plates,
+        priors,
+        settings.seed,
+        settings.patch,
+        int(settings.coarse_share * settings.iterations_static),
     )
     stage = Stage("static", settings.iterations_static, 0, (1.0, 0.1))
-    fit = Fit(model, sampler, colour, settings, stage, extent=extent, device=device, backend=backend, free_space=free_space)
+    fit = Fit(
+        model, sampler, colour, settings, stage, extent=extent, device=device, backend=backend, free_space=free_space
+    )
     yield from fit.run(work / "static")
     if settings.iterations_joint == 0:
         return Fitted(frames, model, colour, NEAR * extent)
@@ -373,7 +382,9 @@ def _fit(
         frames, plates, priors, settings.seed, settings.patch, settings.foreground_share, settings.foreground_weight
     )
     stage = Stage("joint", settings.iterations_joint, settings.iterations_static, (0.1, 0.01))
-    fit = Fit(model, joint, colour, settings, stage, extent=extent, device=device, backend=backend, free_space=free_space)
+    fit = Fit(
+        model, joint, colour, settings, stage, extent=extent, device=device, backend=backend, free_space=free_space
+    )
     yield from fit.run(work / "joint")
     return Fitted(frames, model, colour, NEAR * extent)
 
@@ -399,5 +410,5 @@ def assemble(inputs: Inputs, fitted: Fitted, key: str) -> Scene:
         metric=inputs.rig.units == "metres",
         colour={name: (m.numpy(), b.numpy()) for name, (m, b) in fitted.colour.table().items()},
         provenance={"key": key, "near": fitted.near},
-        frame_times={name: [float(t) for t in times] for name, times in zip(frames.names, frames.times)},
+        frame_times={name: [float(t) for t in times] for name, times in zip(frames.names, frames.times, strict=True)},
     )

@@ -1,8 +1,8 @@
 """How far every pixel of every plate sees: plane sweep, smoothing along paths, agreement between cameras, fill.
 
-`sweep_points` keeps only what stands out, which leaves plain walls empty. Here semi-global matching (`sgm`) carries depth
-into them; a point counts as confirmed when the maps of other cameras hold it too and fewer look through it; and what is
-left is filled by interpolating inverse depth, which is linear on a plane.
+`sweep_points` keeps only what stands out, which leaves plain walls empty. Here semi-global matching (`sgm`) carries
+depth into them; a point counts as confirmed when the maps of other cameras hold it too and fewer look through it; and
+what is left is filled by interpolating inverse depth, which is linear on a plane.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ THROUGH = 0.06  # a map looks through a point that is nearer by more than this s
 CONFIRMED_VIEWS = 3
 LONELY = 3.0  # times the median distance to the 16th neighbour: a point further from its like is a stray
 WEIGHTS = {"own": 1.0, "seen": 0.8, "filled": 0.3}  # how far each kind of depth is believed
-PUSH = (1.0, 1.1, 1.2, 1.35, 1.5, 1.75, 2.0)  # a filled point that hangs in free space is moved back by these factors
+PUSH = (1.0, 1.1, 1.2, 1.35, 1.5, 1.75, 2.0)  # a filled point in free space is moved back by these factors
 
 
 @dataclass(frozen=True)
 class DepthPrior:
-    """inverse: float32 [h, w] 1 / depth, everywhere above 0. weight: float32 [h, w] in 0..1. camera: the reduced one."""
+    """inverse: float32 [h, w] 1 / depth, always above 0. weight: float32 [h, w] in 0..1. camera: the reduced one."""
 
     inverse: np.ndarray
     weight: np.ndarray

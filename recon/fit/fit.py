@@ -26,6 +26,7 @@ from recon.fit.colour import ColourModel
 from recon.fit.density import exploration_noise, plan_relocation, split_copies
 from recon.fit.model import GAUSSIAN_KEYS, TIME_KEYS, Model
 from recon.fit.sampler import Sample
+from recon.fit.seed import as_tensor
 from recon.fit.settings import FitSettings
 from recon.render.api import rasterize
 from recon.render.losses import l1_ssim
@@ -78,12 +79,12 @@ class Fit:
         self.average: dict[str, float] = {}
         rows = model.num_rows
         self.scores = torch.zeros(rows, device=device)  # screen gradient, summed since the last relocation
-        self.views: dict[str, dict[str, Tensor]] = {part: self._row_views(part, rows) for part, rows in self._parts().items()}
+        self.views: dict[str, dict[str, Tensor]] = {p: self._row_views(p, rows) for p, rows in self._parts().items()}
         self.optimizers = {
-            part: SparseAdam(views, {key: 0.0 for key in views}, backend=backend) for part, views in self.views.items()
+            part: SparseAdam(views, dict.fromkeys(views, 0.0), backend=backend) for part, views in self.views.items()
         }
 
-    # --- optimiser -----------------------------------------------------------------------------------------------------
+    # --- optimiser ------------------------------------------------------------------------------------------------
 
     def _parts(self) -> dict[str, slice]:
         split = self.model.num_static
@@ -122,7 +123,7 @@ class Fit:
         for leaf in self.model.tensors().values():
             leaf.grad = None
 
-    # --- one iteration -------------------------------------------------------------------------------------------------
+    # --- one iteration --------------------------------------------------------------------------------------------
 
     def iterate(self) -> None:
         """One iteration: patch, loss, backward, step."""
@@ -141,11 +142,12 @@ class Fit:
         picture = window.cut(drawn.color[0])
         if settings.colour:
             picture = self.colour.apply(picture, sample.index)
-        target = torch.from_numpy(np.ascontiguousarray(sample.target)).to(self.device)
-        weight = torch.from_numpy(np.ascontiguousarray(sample.weight)).to(self.device)
+        target, weight = as_tensor(sample.target, self.device), as_tensor(sample.weight, self.device)
         loss = l1_ssim(picture, target, weight, settings.ssim_weight, backend=self.backend)
         if settings.depth_weight > 0:
-            loss = loss + settings.depth_weight * self._depth_loss(sample, window.cut(drawn.depth[0]), window.cut(drawn.alpha[0]))
+            loss = loss + settings.depth_weight * self._depth_loss(
+                sample, window.cut(drawn.depth[0]), window.cut(drawn.alpha[0])
+            )
         penalty = settings.opacity_penalty * posed.opacities.mean() + settings.scale_penalty * posed.scales.mean()
         total = loss + penalty + (self.colour.penalty(sample.index) if settings.colour else 0.0)
         if not self._finite(float(total.detach())):
@@ -160,9 +162,9 @@ class Fit:
         self._note(picture.detach(), target, weight, float(loss.detach()))
 
     def _depth_loss(self, sample: Sample, depth: Tensor, alpha: Tensor) -> Tensor:
-        """Weighted mean of |1 / depth - prior| in units of the camera's median depth, where the scene is opaque at all."""
-        prior = torch.from_numpy(np.ascontiguousarray(sample.inverse_depth)).to(self.device)
-        weight = torch.from_numpy(np.ascontiguousarray(sample.depth_weight)).to(self.device)
+        """Weighted mean of |1 / depth - prior|, times the camera's median depth, where the scene is opaque at all."""
+        prior = as_tensor(sample.inverse_depth, self.device)
+        weight = as_tensor(sample.depth_weight, self.device)
         weight = weight * (alpha.detach() > 0.3)
         difference = (1.0 / depth.clamp_min(1e-3 * sample.depth_scale) - prior).abs() * sample.depth_scale
         return (difference.clamp_max(2.0) * weight).mean()
@@ -198,16 +200,16 @@ class Fit:
         limit = 0.02 * self.extent
         g["means"][rows] += offsets.clamp(-limit, limit)
 
-    # --- relocation ----------------------------------------------------------------------------------------------------
+    # --- relocation -----------------------------------------------------------------------------------------------
 
     @torch.no_grad()
     def relocate(self) -> int:
-        """Give dead rows a new life at rows that are opaque or wanted; static and residual rows keep to their own kind."""
+        """Rebirth of dead rows at rows that are opaque or wanted; static and residual rows keep to their own kind."""
         moved = 0
         if self.free_space is not None:
             static = self.views["static"]
             blocked = self.free_space.in_the_way(static["means"].cpu().numpy().astype(np.float64))
-            static["logit_opacities"][torch.from_numpy(blocked).to(self.device)] = DEAD_LOGIT
+            static["logit_opacities"][torch.from_numpy(blocked).to(self.device, torch.bool)] = DEAD_LOGIT
         for part, rows in self._parts().items():
             moved += self._relocate_rows(part, rows)
         self.scores.zero_()
@@ -235,7 +237,7 @@ class Fit:
         self.optimizers[part].reset_rows(torch.cat([source, dead]))
         return int(dead.numel())
 
-    # --- the loop ------------------------------------------------------------------------------------------------------
+    # --- the loop -------------------------------------------------------------------------------------------------
 
     def run(self, checkpoints: Path | None) -> Iterator[Event]:
         """All iterations that are left, from the newest valid checkpoint on; yields events about once a second."""
@@ -267,7 +269,7 @@ class Fit:
         for key, value in (("loss", loss), ("psnr", psnr)):
             self.average[key] = value if key not in self.average else 0.98 * self.average[key] + 0.02 * value
 
-    # --- checkpoints ---------------------------------------------------------------------------------------------------
+    # --- checkpoints ----------------------------------------------------------------------------------------------
 
     def save(self, folder: Path) -> None:
         """Write everything the next iteration depends on."""

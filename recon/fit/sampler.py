@@ -1,11 +1,14 @@
-"""Which patch of which picture the next iteration looks at: a function of (seed, step) alone, so a resumed fit repeats it."""
+"""Which patch of which picture the next iteration looks at: a function of (seed, step) alone, so that a resumed fit
+repeats it."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TypeVar
 
 import cv2
 import numpy as np
+from torch import Tensor
 
 from recon.calibrate.dense import DepthPrior
 from recon.core.seeding import numpy_generator
@@ -13,6 +16,7 @@ from recon.fit.data import Frames
 from recon.fit.plate import Plate, motion_mask
 from recon.geometry.camera import Camera
 
+Picture = TypeVar("Picture", np.ndarray, Tensor)
 TILE = 16  # pixels, the rasteriser's
 
 
@@ -25,7 +29,7 @@ class Window:
     left: int
     right: int
 
-    def cut(self, picture: np.ndarray) -> np.ndarray:
+    def cut(self, picture: Picture) -> Picture:
         """The window's part of a picture [H, W, ...]."""
         return picture[self.top : self.bottom, self.left : self.right]
 
@@ -38,7 +42,7 @@ class Window:
 
 @dataclass(frozen=True)
 class Sample:
-    """One training patch: target float32 [h, w, 3] and weight float32 [h, w], seen by `camera` in `window` at time t."""
+    """A training patch: target float32 [h, w, 3] and weight float32 [h, w], seen by `camera` in `window` at time t."""
 
     index: int  # of the camera
     camera: Camera
@@ -51,14 +55,20 @@ class Sample:
     depth_scale: float  # metres, the camera's median depth
 
 
-def place_window(width: int, height: int, patch: int, center: tuple[float, float] | None, rng: np.random.Generator) -> Window:
+def place_window(
+    width: int, height: int, patch: int, center: tuple[float, float] | None, rng: np.random.Generator
+) -> Window:
     """A patch of about `patch` pixels a side, at random or round `center` (column, row), moved inside the picture."""
     if patch <= 0:
         return Window(0, height, 0, width)
     spans = []
-    for size, middle in ((height, None if center is None else center[1]), (width, None if center is None else center[0])):
+    column, row = (None, None) if center is None else center
+    for size, middle in ((height, row), (width, column)):
         side = min(size, patch)
-        start = rng.uniform(-0.25 * side, size - 0.75 * side) if middle is None else middle - rng.uniform(0.25, 0.75) * side
+        if middle is None:
+            start = rng.uniform(-0.25 * side, size - 0.75 * side)
+        else:
+            start = middle - rng.uniform(0.25, 0.75) * side
         low = int(np.clip(round(start / TILE) * TILE, 0, max(0, -(-(size - side) // TILE) * TILE)))
         spans.append((low, min(size, low + side)))
     return Window(spans[0][0], spans[0][1], spans[1][0], spans[1][1])
@@ -84,13 +94,22 @@ class StaticSampler:
     """Patches of the plates, coarse first."""
 
     def __init__(
-        self, cameras: list[Camera], plates: list[Plate], priors: list[DepthPrior], seed: int, patch: int, coarse_until: int
+        self,
+        cameras: list[Camera],
+        plates: list[Plate],
+        priors: list[DepthPrior],
+        seed: int,
+        patch: int,
+        coarse_until: int,
     ) -> None:
         self.seed, self.patch, self.coarse_until = seed, patch, coarse_until
-        self.fine = list(zip(cameras, plates))
+        self.fine = list(zip(cameras, plates, strict=True))
         self.coarse = [_halved(camera, plate) for camera, plate in self.fine]
         self.depths = [
-            [DepthTarget.of(prior, camera.width, camera.height) for prior, (camera, _) in zip(priors, level)]
+            [
+                DepthTarget.of(prior, camera.width, camera.height)
+                for prior, (camera, _) in zip(priors, level, strict=True)
+            ]
             for level in (self.fine, self.coarse)
         ]
 
@@ -122,10 +141,20 @@ class JointSampler:
     """Patches of the frames; a share of them is placed where something moves, where weights are larger too."""
 
     def __init__(
-        self, frames: Frames, plates: list[Plate], priors: list[DepthPrior], seed: int, patch: int, share: float, weight: float
+        self,
+        frames: Frames,
+        plates: list[Plate],
+        priors: list[DepthPrior],
+        seed: int,
+        patch: int,
+        share: float,
+        weight: float,
     ) -> None:
         self.frames, self.plates = frames, plates
-        self.depths = [DepthTarget.of(prior, camera.width, camera.height) for prior, camera in zip(priors, frames.cameras)]
+        self.depths = [
+            DepthTarget.of(prior, camera.width, camera.height)
+            for prior, camera in zip(priors, frames.cameras, strict=True)
+        ]
         self.seed, self.patch, self.share, self.weight = seed, patch, share, weight
         self.activity = [activity(frames, plates[c], c) for c in range(len(frames.cameras))]
 
