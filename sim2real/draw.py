@@ -2,7 +2,8 @@
 
 A fixed camera sees the static set from one place only, so its colours there are computed once, and the Gaussians that
 can never be seen are left out. That is exact: a static Gaussian kept out contributes to no pixel and stops no pixel,
-whatever else moves (see `seen_by`). Pictures are bit for bit those of the full set; a test compares them.
+whatever else moves (see `seen_by`). Of what is left, only tiles that something moving touches are drawn again (see
+still.py). Pictures are bit for bit those of the full set; a test compares them.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from recon.geometry.quaternion import quat_normalize, quat_to_matrix
 from recon.geometry.sh import eval_sh, sh_degree
 from recon.render.api import rasterize
 from recon.render.types import RasterConfig, Rendering
+from sim2real.still import Still
 
 if TYPE_CHECKING:
     from recon.geometry.rig import Rig
@@ -34,6 +36,7 @@ ROBOT_POINTS = 3000  # surface Gaussians of the whole robot
 MARKER_POINTS = 96
 AMBIENT = 0.6  # share of a mover's colour that does not depend on where its surface faces
 RASTER = RasterConfig()
+_NOTHING = torch.zeros(0, dtype=torch.int64, device="cpu")
 
 
 @dataclass(frozen=True)
@@ -271,45 +274,55 @@ def seen_by(view: View, backend: str = "auto") -> torch.Tensor:
 
 
 class Painter:
-    """Draws one view of one world after another; the static part of the arguments is laid out once."""
+    """Draws one view of one world after another; what never changes is laid out, or drawn, once."""
 
     def __init__(self, view: View, movers: Movers, backend: str = "auto") -> None:
         self.view, self.movers, self.backend = view, movers, backend
-        static, device = view.static, view.viewmat.device
-        self._split = len(static)
-        moving = [torch.zeros((len(movers), n), dtype=torch.float32, device=device) for n in (3, 4)]
-        self._means = torch.cat([static.means, moving[0]])
-        self._quats = torch.cat([static.quats, moving[1]])
-        self._rgb = torch.cat([view.rgb, moving[0]])
-        self._scales = torch.cat([static.scales, torch.from_numpy(movers.scales).to(device, torch.float32)])
-        self._opacities = torch.cat([static.opacities, torch.from_numpy(movers.opacities).to(device, torch.float32)])
+        device = view.viewmat.device
+        self._scales = torch.from_numpy(movers.scales).to(device, torch.float32)
+        self._opacities = torch.from_numpy(movers.opacities).to(device, torch.float32)
+        self._still: Still | None = None
 
     def render(self, poses: Poses) -> Rendering:
-        """One picture of one environment."""
-        columns = (self._means, self._quats, self._rgb)
-        for column, values in zip(columns, self.movers.posed(poses), strict=True):
-            column[self._split :].copy_(torch.from_numpy(values))
-        camera = self.view.camera
-        with torch.no_grad():
-            return rasterize(
-                self._means,
-                self._quats,
-                self._scales,
-                self._opacities,
-                self._rgb,
-                self.view.viewmat,
-                self.view.K,
-                camera.width,
-                camera.height,
-                config=RASTER,
-                backend=self.backend,
-            )
+        """One picture of one environment, everything drawn: colour, alpha and depth."""
+        return self._draw(None, self._posed(poses))
+
+    def color(self, poses: Poses) -> torch.Tensor:
+        """[H, W, 3] the colour of `render`, bit for bit; drawn anew only where something moves."""
+        if self._still is None:
+            self._still = Still(self._draw(None, None), RASTER.tile_size)
+        moving = self._posed(poses)
+        subset = self._still.touched(self._draw(_NOTHING, moving))
+        drawn = self._draw(subset.rows, moving, subset.tiles).color[0]
+        return torch.where(subset.pixels[..., None], drawn, self._still.color)
 
     def picture(self, poses: Poses) -> NDArray[np.uint8]:
         """[H, W, 3] uint8 sRGB as this camera shows it."""
-        color = self.render(poses).color[0]
+        color = self.color(poses)
         if self.view.gain is not None:
             # channel by channel: independent of how a matrix product would split the picture
             matrix, offset = self.view.gain
             color = sum(color[..., i : i + 1] * matrix[:, i] for i in range(3)) + offset
         return (color.clamp(0.0, 1.0) * 255.0 + 0.5).to(torch.uint8).cpu().numpy()
+
+    def _posed(self, poses: Poses) -> tuple[torch.Tensor, ...]:
+        """The movers' means, quats, scales, opacities and colours."""
+        device = self.view.viewmat.device
+        means, quats, rgb = (torch.from_numpy(a).to(device, torch.float32) for a in self.movers.posed(poses))
+        return means, quats, self._scales, self._opacities, rgb
+
+    def _draw(
+        self, rows: torch.Tensor | None, moving: tuple[torch.Tensor, ...] | None, tiles: torch.Tensor | None = None
+    ) -> Rendering:
+        """The static set, or only its `rows`, then the movers if there are any."""
+        static, camera = self.view.static, self.view.camera
+        columns = (static.means, static.quats, static.scales, static.opacities, self.view.rgb)
+        if rows is not None:
+            columns = tuple(column.index_select(0, rows.to(column.device)) for column in columns)
+        if moving is not None:
+            columns = tuple(torch.cat(pair) for pair in zip(columns, moving, strict=True))
+        with torch.no_grad():
+            return rasterize(
+                *columns, self.view.viewmat, self.view.K, camera.width, camera.height, config=RASTER,
+                backend=self.backend, tile_mask=tiles,
+            )  # fmt: skip

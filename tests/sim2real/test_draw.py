@@ -35,6 +35,18 @@ def test_culled_pictures_are_bit_identical(cell, poses, name: str) -> None:
             assert torch.equal(getattr(a, field), getattr(b, field)), field
 
 
+@pytest.mark.parametrize("size", [48, 70, 200])
+def test_drawing_only_what_moves_is_bit_identical(cell, poses, size: int) -> None:
+    painter, full = cell.painter("cam00", size), cell.painter("cam00", size, cull=False)
+    shares = []
+    for pose in poses:
+        assert torch.equal(painter.color(pose), full.render(pose).color[0])
+        subset = painter._still.touched(painter._draw(torch.zeros(0, dtype=torch.int64), painter._posed(pose)))
+        shares.append(float(subset.pixels.float().mean()))
+        assert len(subset.rows) < len(painter.view.static) or size == 48
+    assert max(shares) < 1 and (size < 200 or max(shares) < 0.6)
+
+
 def test_culling_keeps_the_gaussian_that_stops_a_pixel(cell) -> None:
     """A mover behind an opaque wall must stay hidden although the wall's last layer adds nothing to the picture."""
     view = cell.painter("cam00", 48, cull=False).view
