@@ -316,13 +316,16 @@ class Painter:
     ) -> Rendering:
         """The static set, or only its `rows`, then the movers if there are any."""
         static, camera = self.view.static, self.view.camera
-        columns = (static.means, static.quats, static.scales, static.opacities, self.view.rgb)
+        columns: tuple[torch.Tensor, ...] = (
+            static.means, static.quats, static.scales, static.opacities, self.view.rgb
+        )  # fmt: skip
         if rows is not None:
             columns = tuple(column.index_select(0, rows.to(column.device)) for column in columns)
         if moving is not None:
             columns = tuple(torch.cat(pair) for pair in zip(columns, moving, strict=True))
+        means, quats, scales, opacities, rgb = columns
         with torch.no_grad():
             return rasterize(
-                *columns, self.view.viewmat, self.view.K, camera.width, camera.height, config=RASTER,
-                backend=self.backend, tile_mask=tiles,
+                means, quats, scales, opacities, rgb, self.view.viewmat, self.view.K, camera.width, camera.height,
+                config=RASTER, backend=self.backend, tile_mask=tiles,
             )  # fmt: skip

@@ -38,7 +38,8 @@ class Still:
         self.color = alone.color[0]
         height, width = self.color.shape[:2]
         self.tile, self.size = tile, (height, width)
-        self.span = -(-(-(-max(height, width) // tile)) // GRID) * tile  # px, side of a region
+        tiles = -(-max(height, width) // tile)
+        self.span = -(-tiles // GRID) * tile  # px, side of a region
         self.reached = self._bits(alone.aux.means2d[0], alone.aux.radii[0])
 
     def _bits(self, centers: torch.Tensor, radii: torch.Tensor) -> torch.Tensor:
