@@ -1,7 +1,7 @@
-"""The bench as things a robot can hit: a table slab and upright boxes, from the static Gaussians of a scene.
+"""The bench as things a robot can hit: a table slab and upright boxes, from what the cameras see of the static set.
 
-World: metres, +z up, table top near z = 0. Only opaque, compact Gaussians count; what hangs in the air without anything
-below it is left out, so that floaters never block an arm.
+World: metres, +z up, table top near z = 0. A place belongs to the table when most of what is seen over it lies at the
+table's height; what hangs in the air without anything below it is left out, so that floaters never block an arm.
 """
 
 from __future__ import annotations
@@ -21,6 +21,8 @@ THICKNESS = 0.04  # m, of the table slab
 LOWEST = 0.03  # m above the table: lower things are the table's own roughness
 HIGHEST = 1.0  # m above the table
 GAP = 0.05  # m, largest vertical gap inside one standing thing
+LEVEL = 0.02  # m, the table's surface lies within this of its top
+SHARE = 0.5  # of what is seen over a cell must belong to a thing
 MAX_BOXES = 160
 
 
@@ -53,24 +55,19 @@ class Bench:
         return self.table.center[2] + self.table.half[2]
 
 
-def bench_from_gaussians(
-    means: Array, scales: Array, opacities: Array, near: tuple[float, float] = (0.0, 0.0)
-) -> Bench:
+def find_bench(points: Array, near: tuple[float, float] = (0.0, 0.0)) -> Bench:
     """Find the table that lies nearest to `near` (x, y) and what stands on it.
 
     Args:
-        means: [N, 3] m, world, z up.
-        scales: [N, 3] m, activated.
-        opacities: [N] in [0, 1].
+        points: [N, 3] m, world, z up: the visible surface (see surface.py).
         near: A point the table is known to lie under or beside, e.g. the robot's base.
 
     Raises:
         InputError: no horizontal surface was found near z = 0.
     """
-    solid = (opacities > 0.4) & (scales.max(axis=1) < 0.08) & np.isfinite(means).all(axis=1)
-    points = means[solid]
-    top = _top_height(points, scales[solid])
-    yaw, low, high = _table_rectangle(points[np.abs(points[:, 2] - top) < 0.02], near)
+    points = points[np.isfinite(points).all(axis=1)]
+    top = _top_height(points, near)
+    yaw, low, high = _table_rectangle(points, top, near)
     middle = _rotate((low + high)[None] / 2, yaw)[0]
     half = (high - low) / 2
     table = Box(
@@ -94,21 +91,17 @@ def _overlaps(box: Box, middle: Array, half: Array) -> bool:
     return bool(np.all(np.abs(np.asarray(box.center) - middle) <= reach + half))
 
 
-def _top_height(points: Array, scales: Array) -> float:
-    band = np.abs(points[:, 2]) < 0.03
-    if np.count_nonzero(band) < 50:
+def _top_height(points: Array, near: tuple[float, float]) -> float:
+    band = points[np.abs(points[:, 2]) < 0.03]
+    if len(band) < 50:
         raise InputError(
             "no table surface was found near z = 0",
-            why=f"only {np.count_nonzero(band)} opaque Gaussians lie within 3 cm of it",
+            why=f"only {len(band)} visible points lie within 3 cm of it",
             fix="Build the scene with its world up axis along +z and the table top at z = 0.",
         )
-    # area-weighted median of the centres: the two largest scales span a flat Gaussian
-    ordered = np.sort(scales[band], axis=1)
-    weight = ordered[:, 1] * ordered[:, 2]
-    z = points[band, 2]
-    order = np.argsort(z)
-    cumulative = np.cumsum(weight[order])
-    return float(z[order][np.searchsorted(cumulative, cumulative[-1] / 2)])
+    # the nearer half: what is seen at that height far away may be another surface
+    distance = np.linalg.norm(band[:, :2] - np.asarray(near), axis=1)
+    return float(np.median(band[distance <= np.median(distance), 2]))
 
 
 def _rotate(xy: Array, yaw: float) -> Array:
@@ -116,16 +109,17 @@ def _rotate(xy: Array, yaw: float) -> Array:
     return np.stack([c * xy[:, 0] - s * xy[:, 1], s * xy[:, 0] + c * xy[:, 1]], axis=1)
 
 
-def _table_rectangle(points: Array, near: tuple[float, float]) -> tuple[float, Array, Array]:
+def _table_rectangle(points: Array, top: float, near: tuple[float, float]) -> tuple[float, Array, Array]:
     """The yaw and the corners (in axes turned by it) of the surface patch at `near`."""
     from scipy import ndimage
 
-    origin = points[:, :2].min(axis=0) - 3 * CELL
-    index = ((points[:, :2] - origin) / CELL).astype(int)
-    extent = np.minimum(index.max(axis=0) + 4, 2000)
-    grid = np.zeros(extent, bool)
-    inside = np.all(index < extent, axis=1)
-    grid[index[inside, 0], index[inside, 1]] = True
+    level = np.abs(points[:, 2] - top) < LEVEL
+    origin = points[level, :2].min(axis=0) - 3 * CELL
+    extent = np.minimum(((points[level, :2].max(axis=0) - origin) / CELL).astype(int) + 4, 2000)
+    edges = [origin[k] + CELL * np.arange(extent[k] + 1) for k in (0, 1)]
+    seen = np.histogram2d(points[:, 0], points[:, 1], edges)[0]
+    flat = np.histogram2d(points[level, 0], points[level, 1], edges)[0]
+    grid = flat > 0.5 * seen
     grid = ndimage.binary_closing(grid, iterations=3)
     grid = ndimage.binary_opening(grid, iterations=2)  # walls cross z = 0 as thin lines
     labels, count = ndimage.label(grid)
@@ -163,6 +157,8 @@ def _height_map(points: Array, top: float, yaw: float, low: Array, high: Array) 
     cell = np.floor((_rotate(points[:, :2], -yaw) - low) / CELL).astype(int)
     z = points[:, 2] - top
     keep = np.all((cell >= 0) & (cell < shape), axis=1) & (z > LOWEST / 2) & (z < HIGHEST)
+    inside = np.all((cell >= 0) & (cell < shape), axis=1) & (z > -GAP) & (z < HIGHEST)
+    seen = np.bincount(cell[inside, 0] * shape[1] + cell[inside, 1], minlength=int(np.prod(shape)))
     cell, z = cell[keep], z[keep]
     flat = cell[:, 0] * shape[1] + cell[:, 1]
     order = np.lexsort((z, flat))
@@ -172,7 +168,7 @@ def _height_map(points: Array, top: float, yaw: float, low: Array, high: Array) 
         column = z[start:stop]
         breaks = np.flatnonzero(np.diff(column) > GAP)
         last = int(breaks[0]) + 1 if len(breaks) else len(column)
-        if last >= 2 and column[last - 1] >= LOWEST:
+        if last >= max(2.0, SHARE * seen[flat[start]]) and column[last - 1] >= LOWEST:
             place = flat[start] // shape[1], flat[start] % shape[1]
             first[place], standing[place] = column[last - 1], column[0] <= GAP
     return _drop_specks(np.where(_supported(first, standing), first, 0.0))

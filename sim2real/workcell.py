@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recon.core.errors import InputError, UsageError, did_you_mean
-from sim2real.bench import bench_from_gaussians
+from sim2real.bench import find_bench
 from sim2real.draw import (
     Movers,
     Painter,
@@ -25,6 +25,7 @@ from sim2real.draw import (
 )
 from sim2real.physics import Marker, World, compose
 from sim2real.scenarios import Sampler
+from sim2real.surface import seen_surface
 from sim2real.tasks.spec import Task, load_task
 
 if TYPE_CHECKING:
@@ -100,7 +101,7 @@ def open_workcell(
     spec = load_task(task) if isinstance(task, str) else task
     loaded, source = _loaded(scene)
     marker = Marker("target", spec.target.radius, spec.target.color)
-    world, rig, file, static = _world(loaded, source, robot, [marker], device)
+    world, rig, file, static = _world(loaded, source, robot, [marker], device, backend)
     base_body = rig.robot.base_body if rig.robot is not None and robot is None else None
     movers = robot_movers(load_robot(file, base_body), world)
     return Workcell(loaded, source, rig, file, spec, world, Sampler(world, spec), static, movers, backend)
@@ -122,7 +123,12 @@ def _loaded(scene: Scene | Path | str) -> tuple[Scene, Path | None]:
 
 
 def _world(
-    scene: Scene, source: Path | None, robot: Path | str | None, markers: Sequence[Marker], device: str
+    scene: Scene,
+    source: Path | None,
+    robot: Path | str | None,
+    markers: Sequence[Marker],
+    device: str,
+    backend: str = "auto",
 ) -> tuple[World, Rig, Path, Splats]:
     if scene.up != "z" or not scene.metric:
         raise InputError(
@@ -140,12 +146,7 @@ def _world(
         )
     base = rig.robot.world_from_base
     static = static_splats(scene.gaussians, device)
-    bench = bench_from_gaussians(
-        static.means.cpu().numpy().astype(np.float64),
-        static.scales.cpu().numpy().astype(np.float64),
-        static.opacities.cpu().numpy().astype(np.float64),
-        near=(float(base[0, 3]), float(base[1, 3])),
-    )
+    bench = find_bench(seen_surface(static, rig, backend), near=(float(base[0, 3]), float(base[1, 3])))
     world = compose(file, base, bench, markers, rig.robot.base_body if robot is None else None)
     return world, rig, file, static
 

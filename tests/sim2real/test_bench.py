@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from recon.core.errors import InputError
-from sim2real.bench import Box, bench_from_gaussians, carve
+from sim2real.bench import Box, carve, find_bench
 
 
 def _plane(rng, size, z, count, yaw=0.0, centre=(0.0, 0.0)):
@@ -19,7 +19,7 @@ def _plane(rng, size, z, count, yaw=0.0, centre=(0.0, 0.0)):
 
 
 def _bench(points, near=(0.0, 0.0)):
-    return bench_from_gaussians(points, np.tile([0.01, 0.01, 0.001], (len(points), 1)), np.full(len(points), 0.9), near)
+    return find_bench(points, near)
 
 
 @pytest.mark.parametrize("yaw_deg", [0, 21, -30])
