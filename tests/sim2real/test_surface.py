@@ -18,7 +18,9 @@ def test_points_lie_on_the_table_the_block_or_the_far_surfaces(scene) -> None:
     points = seen_surface(static_splats(scene.gaussians), scene.rig)
     middle = (np.abs(points[:, :2]) < [0.45, 0.35]).all(axis=1)
     over = points[middle & (np.abs(points[:, 2]) < 0.4)]
-    table = np.abs(over[:, 2] - TOP) < 0.006
+    # splat depth is that of Gaussian centres: seen flat, it lies up to a spacing (12 mm here) in front
+    table = np.abs(over[:, 2] - TOP) < 0.014
+    assert abs(np.median(over[table, 2]) - TOP) < 0.008
     block = (np.abs(over - BLOCK) < 0.07).all(axis=1)
     assert table.sum() > 2000 and block.sum() > 50
     assert (table | block).mean() > 0.97
