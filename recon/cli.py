@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Union
 
 import tyro
@@ -72,11 +71,6 @@ def run(command: Any) -> int:
             console.error(error)
             return error.exit_code
     return 0
-
-
-def default_scene(name: Path) -> Path:
-    """A scene given by name: ./NAME, then scenes/NAME."""
-    return name if name.exists() or (name / "scene.json").exists() else Path("scenes") / name
 
 
 if __name__ == "__main__":

@@ -52,6 +52,7 @@ from recon.fit.seed import residual_gaussians, scene_extent, static_gaussians
 from recon.fit.settings import FitSettings
 from recon.geometry.camera import Camera
 from recon.geometry.rig import Rig, RobotEntry
+from recon.render.backends import select_name
 from recon.report.write import BuildRecord, write_report
 from recon.scene.folder import save_scene
 from recon.scene.gaussians import Gaussians
@@ -151,6 +152,9 @@ def robot_entry(config: BuildConfig, rig: Rig, paths: list[Path]) -> tuple[Path,
 
     --robot may also be a calibration file whose `robot` entry is meant.
     """
+    for file in (config.robot, config.joints):
+        if file is not None and not file.is_file():
+            raise InputError(f"{file}: no such file", fix="check --robot and --joints")
     if config.robot is None:
         if config.joints is not None:
             raise UsageError("--joints without a robot", fix="give --robot FILE too")
@@ -175,11 +179,12 @@ def robot_entry(config: BuildConfig, rig: Rig, paths: list[Path]) -> tuple[Path,
 def build(config: BuildConfig) -> Iterator[Event]:
     """Run or resume a build; yields events, the last one the scene's `Artifact`."""
     log = Log()
+    settings = replace(config.fit.checked(), seed=config.seed)
     device = resolve_device(config.device)
+    select_name(config.backend, device, torch.float32)
     set_strict_precision()
     inputs = open_inputs(config)
     yield from inputs.capture.messages
-    settings = replace(config.fit, seed=config.seed)
     key = build_key(inputs, settings)
     if _already_built(inputs.out, key, config.overwrite):
         yield Message("info", f"{inputs.out} is up to date: built from the same recordings with the same settings")

@@ -31,7 +31,7 @@ AGREE = 0.03  # relative depth difference
 THROUGH = 0.06  # a map looks through a point that is nearer by more than this share
 CONFIRMED_VIEWS = 3
 LONELY = 3.0  # times the median distance to the 16th neighbour: a point further from its like is a stray
-WEIGHTS = {"own": 1.0, "seen": 0.8, "filled": 0.3}  # how far each kind of depth is believed
+WEIGHTS = {"own": 1.0, "seen": 0.8, "filled": 0.15}  # how far each kind of depth is believed
 PUSH = (1.0, 1.1, 1.2, 1.35, 1.5, 1.75, 2.0)  # a filled point in free space is moved back by these factors
 
 

@@ -13,6 +13,7 @@ from recon.calibrate.dense import DepthPrior
 from recon.geometry.camera import Camera
 
 CLEARANCE = 0.88  # of the seen depth
+SURE = 0.75  # of a measured depth: one camera that sees this far past a place is enough
 MIN_CAMERAS = 2
 TOO_NEAR = 0.1  # of a camera's median seen depth
 
@@ -23,20 +24,26 @@ class FreeSpace:
     def __init__(self, priors: list[DepthPrior]) -> None:
         self.cameras: list[Camera] = [prior.camera for prior in priors]
         self.depths = [1.0 / prior.inverse for prior in priors]
+        self.measured = [prior.weight > 0.5 for prior in priors]
         self.medians = [float(np.median(depth)) for depth in self.depths]
 
     def violations(self, positions: np.ndarray) -> np.ndarray:
-        """int [N]: how many cameras look through each position ([N, 3], world); a position right before a camera
-        counts as many."""
+        """int [N]: how many cameras look through each position ([N, 3], world).
+
+        A camera that measured a depth far behind counts twice; a position right before a camera counts at once.
+        """
         count = np.zeros(len(positions), dtype=np.int32)
-        for camera, seen, median in zip(self.cameras, self.depths, self.medians, strict=True):
+        views = zip(self.cameras, self.depths, self.measured, self.medians, strict=True)
+        for camera, seen, measured, median in views:
             local = positions @ camera.cam_from_world[:3, :3].T + camera.cam_from_world[:3, 3]
             z = local[:, 2]
             with np.errstate(divide="ignore", invalid="ignore"):
                 uv = local[:, :2] / z[:, None] * [camera.fx, camera.fy] + [camera.cx, camera.cy]
             inside = (z > 0) & (uv >= 0).all(1) & (uv < [camera.width, camera.height]).all(1)
             column, row = np.where(inside[:, None], uv, 0).astype(np.int64).T
-            count += inside & (z < CLEARANCE * seen[row, column])
+            behind = seen[row, column]
+            count += inside & (z < CLEARANCE * behind)
+            count += inside & (z < SURE * behind) & measured[row, column]
             count[np.linalg.norm(local, axis=1) < TOO_NEAR * median] += MIN_CAMERAS
         return count
 

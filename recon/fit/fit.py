@@ -33,7 +33,7 @@ from recon.render.losses import l1_ssim
 from recon.render.optim import SparseAdam
 from recon.render.types import RasterConfig
 
-NEAR = 0.1  # of the extent: cameras are mounted on things, which must not hide the view
+NEAR = 0.18  # of the extent: cameras are mounted on things, which must not hide the view
 DEAD_LOGIT = -8.0
 MAX_BAD_STEPS = 10  # consecutive non-finite losses before the fit gives up
 NOISE_BELOW = 0.06  # opacity above which the exploration noise is negligible
@@ -139,15 +139,14 @@ class Fit:
             posed.means, posed.quats, posed.scales, posed.opacities, posed.sh, viewmat, K, camera.width, camera.height,
             sh_degree=degree, tile_mask=tiles, config=self.raster, backend=self.backend,
         )  # fmt: skip
-        picture = window.cut(drawn.color[0])
+        picture = window.cut(drawn.color.squeeze(0))
         if settings.colour:
             picture = self.colour.apply(picture, sample.index)
         target, weight = as_tensor(sample.target, self.device), as_tensor(sample.weight, self.device)
         loss = l1_ssim(picture, target, weight, settings.ssim_weight, backend=self.backend)
         if settings.depth_weight > 0:
-            loss = loss + settings.depth_weight * self._depth_loss(
-                sample, window.cut(drawn.depth[0]), window.cut(drawn.alpha[0])
-            )
+            depth, alpha = window.cut(drawn.depth.squeeze(0)), window.cut(drawn.alpha.squeeze(0))
+            loss = loss + settings.depth_weight * self._depth_loss(sample, depth, alpha)
         penalty = settings.opacity_penalty * posed.opacities.mean() + settings.scale_penalty * posed.scales.mean()
         total = loss + penalty + (self.colour.penalty(sample.index) if settings.colour else 0.0)
         if not self._finite(float(total.detach())):

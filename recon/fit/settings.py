@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from recon.core.errors import UsageError
+
 
 @dataclass(frozen=True)
 class LearningRates:
@@ -21,6 +23,30 @@ class LearningRates:
     velocities: float = 1.6e-3
 
 
+LIMITS: tuple[tuple[str, float, float], ...] = (
+    ("budget", 1, 10_000_000),
+    ("budget_residual", 0, 10_000_000),
+    ("sh_degree", 0, 3),
+    ("iterations_static", 0, 10_000_000),
+    ("iterations_joint", 0, 10_000_000),
+    ("patch", 0, 32768),
+    ("coarse_share", 0, 1),
+    ("ssim_weight", 0, 1),
+    ("foreground_weight", 0, 1000),
+    ("foreground_share", 0, 1),
+    ("depth_weight", 0, 1000),
+    ("opacity_penalty", 0, 1000),
+    ("scale_penalty", 0, 1000),
+    ("noise", 0, 1e9),
+    ("relocate_every", 1, 10_000_000),
+    ("relocate_from", 0, 10_000_000),
+    ("relocate_share", 0, 1),
+    ("min_opacity", 0, 0.5),
+    ("keyframe_gap_s", 1e-3, 60),
+    ("checkpoint_every", 1, 10_000_000),
+)
+
+
 @dataclass(frozen=True)
 class FitSettings:
     """One fit: a static stage on the plates, then a joint stage on the frames.
@@ -33,8 +59,8 @@ class FitSettings:
     budget: int = 60_000
     budget_residual: int = 40_000
     sh_degree: int = 2
-    iterations_static: int = 3000
-    iterations_joint: int = 9000
+    iterations_static: int = 2000
+    iterations_joint: int = 7000
     patch: int = 256  # pixels, side of a training patch at full resolution; 0 trains on whole pictures
     coarse_share: float = 0.3  # of the static iterations, at half resolution
     ssim_weight: float = 0.2
@@ -52,4 +78,11 @@ class FitSettings:
     colour: bool = True
     rates: LearningRates = field(default_factory=LearningRates)
     checkpoint_every: int = 1000
-    report_every: int = 20
+
+    def checked(self) -> FitSettings:
+        """Itself; UsageError for a value that cannot be meant."""
+        for name, low, high in LIMITS:
+            value = getattr(self, name)
+            if not low <= value <= high:
+                raise UsageError(f"fit.{name} is {value}", why=f"it must lie between {low:g} and {high:g}")
+        return self

@@ -7,12 +7,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from recon.calibrate.dense import DepthPrior
-from recon.fit.carve import CLEARANCE, MIN_CAMERAS, TOO_NEAR, FreeSpace
+from recon.fit.carve import CLEARANCE, MIN_CAMERAS, SURE, TOO_NEAR, FreeSpace
 from recon.geometry.camera import Camera
 from tests.recon.fit.tiny import ring_of_cameras
 
 
-def floor_priors(cameras: list[Camera]) -> list[DepthPrior]:
+def floor_priors(cameras: list[Camera], weight: float = 1.0) -> list[DepthPrior]:
     """How far each camera sees when there is nothing but the floor z = 0."""
     priors = []
     for camera in cameras:
@@ -20,7 +20,7 @@ def floor_priors(cameras: list[Camera]) -> list[DepthPrior]:
         rays = np.stack([(u - camera.cx) / camera.fx, (v - camera.cy) / camera.fy, np.ones_like(u)], -1)
         down = (rays @ camera.cam_from_world[:3, :3])[..., 2]
         inverse = np.maximum(-down / camera.center[2], 0.1).astype(np.float32)  # above the horizon: 10 m
-        priors.append(DepthPrior(inverse, np.ones_like(inverse), camera))
+        priors.append(DepthPrior(inverse, np.full_like(inverse, weight), camera))
     return priors
 
 
@@ -35,6 +35,7 @@ def slow_count(priors: list[DepthPrior], position: np.ndarray) -> int:
             row = int(np.floor(camera.fy * y / z + camera.cy))
             if 0 <= column < camera.width and 0 <= row < camera.height:
                 count += z < CLEARANCE / prior.inverse[row, column]
+                count += z < SURE / prior.inverse[row, column] and prior.weight[row, column] > 0.5
         if np.sqrt(x * x + y * y + z * z) < TOO_NEAR * np.median(1.0 / prior.inverse):
             count += MIN_CAMERAS
     return count
@@ -56,9 +57,9 @@ def test_the_floor_and_what_lies_below_stay_and_what_hangs_in_the_air_goes() -> 
     assert space.in_the_way(np.c_[flat, np.full(200, 0.4)]).all()
 
 
-def test_one_camera_alone_takes_nothing_away_but_right_before_itself() -> None:
+def test_one_camera_that_guesses_takes_nothing_away_but_right_before_itself() -> None:
     camera = ring_of_cameras()[0]
-    space = FreeSpace(floor_priors([camera]))
+    space = FreeSpace(floor_priors([camera], weight=0.1))
     half_way = camera.center * 0.5
     close = camera.center + 0.05 * camera.cam_from_world[2, :3]
     behind = camera.center - 0.05 * camera.cam_from_world[2, :3]
