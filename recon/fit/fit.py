@@ -11,15 +11,16 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import NoReturn, Protocol
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from recon.core.checkpoint import latest_checkpoint, save_checkpoint
-from recon.core.errors import DivergedError
+from recon.core.errors import DivergedError, Interrupted
 from recon.core.events import Event, Progress, StageFinished, StageStarted
+from recon.core.interrupt import deferred_interrupt
 from recon.core.seeding import torch_generator
 from recon.fit.carve import FreeSpace
 from recon.fit.colour import ColourModel
@@ -246,18 +247,42 @@ class Fit:
         if checkpoints is not None:
             self.restore(checkpoints)
         shown = 0.0
-        while self.step < stage.iterations:
-            self.iterate()
-            self.step += 1
-            last_call = stage.iterations * 0.9
-            if self.step % settings.relocate_every == 0 and settings.relocate_from <= self.step <= last_call:
-                self.relocate()
-            if checkpoints is not None and self.step % settings.checkpoint_every == 0 and self.step < stage.iterations:
-                self.save(checkpoints)
-            if time.monotonic() - shown > 1.0:
-                shown = time.monotonic()
-                yield Progress(stage.name, self.step, stage.iterations, dict(self.average))
+        with deferred_interrupt() as stop:
+            while self.step < stage.iterations:
+                self._advance()
+                if stop.asked:
+                    self._stop(checkpoints)
+                if (
+                    checkpoints is not None
+                    and self.step % settings.checkpoint_every == 0
+                    and self.step < stage.iterations
+                ):
+                    self.save(checkpoints)
+                if time.monotonic() - shown > 1.0:
+                    shown = time.monotonic()
+                    yield Progress(stage.name, self.step, stage.iterations, dict(self.average))
         yield StageFinished(stage.name, time.monotonic() - started, dict(self.average))
+
+    def _advance(self) -> None:
+        """One iteration, and the relocation that may follow it."""
+        settings = self.settings
+        self.iterate()
+        self.step += 1
+        last = 0.9 * self.stage.iterations
+        if self.step % settings.relocate_every == 0 and settings.relocate_from <= self.step <= last:
+            self.relocate()
+
+    def _stop(self, checkpoints: Path | None) -> NoReturn:
+        """Ctrl-C between two iterations: save, then say so."""
+        kept = "nothing was saved"
+        if checkpoints is not None:
+            self.save(checkpoints)
+            kept = "the state was saved"
+        raise Interrupted(
+            f"stopped in the {self.stage.name} fit at iteration {self.step}",
+            why=kept,
+            fix="run the same command to continue",
+        )
 
     def _note(self, picture: Tensor, target: Tensor, weight: Tensor, loss: float) -> None:
         """Running means of loss and PSNR over about 50 iterations, for the live line."""

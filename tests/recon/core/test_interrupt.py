@@ -1,0 +1,43 @@
+"""The first Ctrl-C asks, the second insists."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+
+import pytest
+
+from recon.core.interrupt import deferred_interrupt
+
+
+def press() -> None:
+    os.kill(os.getpid(), signal.SIGINT)
+
+
+def test_the_first_ctrl_c_only_asks() -> None:
+    with deferred_interrupt() as stop:
+        assert not stop.asked
+        press()
+        assert stop.asked
+
+
+def test_the_second_ctrl_c_insists_and_the_old_handler_comes_back() -> None:
+    before = signal.getsignal(signal.SIGINT)
+    with pytest.raises(KeyboardInterrupt), deferred_interrupt():
+        press()
+        press()
+    assert signal.getsignal(signal.SIGINT) is before
+
+
+def test_other_threads_are_left_alone() -> None:
+    found = []
+
+    def work() -> None:
+        with deferred_interrupt() as stop:
+            found.append(stop.asked)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+    assert found == [False]
