@@ -36,8 +36,15 @@ def recording(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def start(recording: Path, out: Path) -> subprocess.Popen[bytes]:
-    options = {"budget": 300, "budget-residual": 100, "iterations-static": 120, "iterations-joint": 120, "checkpoint-every": 20,
-               "relocate-every": 25, "relocate-from": 25}  # fmt: skip
+    options = {
+        "budget": 300,
+        "budget-residual": 100,
+        "iterations-static": 120,
+        "iterations-joint": 120,
+        "checkpoint-every": 20,
+        "relocate-every": 25,
+        "relocate-from": 25,
+    }
     arguments = [x for key, value in options.items() for x in (f"--fit.{key}", str(value))]
     command = [
         sys.executable,
