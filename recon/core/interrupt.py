@@ -1,4 +1,4 @@
-"""Ctrl-C at a moment of our choosing: the first one asks long work to stop between two steps, the second one insists."""
+"""Ctrl-C at a moment of our choosing: the first asks long work to stop between two steps, the second insists."""
 
 from __future__ import annotations
 
