@@ -19,7 +19,7 @@ DESCRIPTION = """Multi-camera videos -> a dynamic, metric 4D Gaussian scene.
 
 Examples:
   recon build --videos cams/                          # writes scenes/<parent folder>
-  recon render scenes/bench01 --cams cam00 --times 0,1.5 --out pictures
+  recon render scenes/lab --cams cam00 --times 0,1.5 --out pictures
 """
 
 Command = Union[  # noqa: UP007 - tyro takes the subcommands of a Union; the members are Annotated forms

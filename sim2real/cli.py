@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 DESCRIPTION = """Act in a reconstructed scene.
 
 examples:
-  sim2real train --scene bench01
-  sim2real eval --scene bench01 --policy runs/bench01-reach --baseline runs/bench01-reach/bc
-  sim2real export --scene bench01 --to mujoco
+  sim2real train --scene lab
+  sim2real eval --scene lab --policy runs/lab-reach --baseline runs/lab-reach/bc
+  sim2real export --scene lab --to mujoco
 """
 
 Options = Union[  # noqa: UP007  (evaluated, and Python 3.10 has no | of Annotated)

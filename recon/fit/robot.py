@@ -12,7 +12,7 @@ import numpy as np
 
 from recon.core.errors import InputError
 from recon.core.events import Event, Progress, StageFinished, StageStarted
-from recon.fit.data import StoredFrames
+from recon.fit.data import Frames
 from recon.geometry.camera import Camera
 from recon.geometry.rig import RobotEntry
 from recon.robot.description import RobotModel, load_robot
@@ -63,10 +63,11 @@ def open_robot(root: Path, entry: RobotEntry, scene_from_rig: np.ndarray) -> Kno
 class RobotFrames:
     """`Frames` whose masks hold the robot's silhouette, beside the masks that were given."""
 
-    def __init__(self, frames: StoredFrames, robot: KnownRobot) -> None:
+    def __init__(self, frames: Frames, robot: KnownRobot) -> None:
         self.frames, self.robot = frames, robot
         self.names, self.cameras, self.times = frames.names, frames.cameras, frames.times
-        self.masks_are_whole = frames.masks_are_whole
+        # without given masks, only the robot is known: what else moves must be found
+        self.masks_are_whole = frames.masks_are_whole and frames.mask(0, 0) is not None
         self._packed: dict[tuple[int, int], np.ndarray] = {}
 
     def num_frames(self, camera: int) -> int:
