@@ -105,7 +105,7 @@ def test_presets_are_strict() -> None:
 def test_help_is_quick_and_starts_with_examples() -> None:
     began = time.process_time()
     done = subprocess.run([sys.executable, "-m", "sim2real.cli", "--help"], capture_output=True, text=True, timeout=60)
-    assert done.returncode == 0 and "sim2real train --scene bench01" in done.stdout
+    assert done.returncode == 0 and "sim2real train --scene lab" in done.stdout
     assert time.process_time() - began < 5
     heavy = "import sys, sim2real.cli; print(sorted({'torch', 'mujoco', 'numpy', 'gymnasium'} & set(sys.modules)))"
     assert subprocess.run([sys.executable, "-c", heavy], capture_output=True, text=True).stdout.strip() == "[]"
