@@ -85,9 +85,9 @@ def test_the_target_is_seen_where_it_is(cell) -> None:
     camera = env.painters["cam00"].view.camera
     for i in range(4):
         image = observation["rgb"]["cam00"][i].astype(int)
-        red = (image[..., 0] > 150) & (image[..., 1] < 70) & (image[..., 2] < 70)
+        blue = (image[..., 2] > 130) & (image[..., 0] < 40) & (image[..., 1] < 60)
         uv, _ = project(camera, env.points()["target"][i : i + 1])
-        rows, columns = np.nonzero(red)
+        rows, columns = np.nonzero(blue)
         assert len(rows) > 4
         assert np.array([columns.mean() + 0.5, rows.mean() + 0.5]) == pytest.approx(uv[0], abs=1.5)
 

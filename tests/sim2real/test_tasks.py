@@ -31,7 +31,7 @@ def test_the_bundled_reach_task_loads_and_its_hash_sees_every_number() -> None:
         ("near: [tcp, target]", "near: [tcp, targt]", "names 'targt'.*Did you mean 'target'"),
         ("near: [tcp, target]", "nera: [tcp, target]", "unknown predicate 'nera'.*Did you mean 'near'"),
         ("dist: 0.0", "dist: -0.0", "needs 'dist' > 0"),
-        ("hz: 20", "hz: 21", "hz must divide 500"),
+        ("hz: 10", "hz: 11", "hz must divide 500"),
         ("radius: [0.", "radius: [7.", "fractions of the reach"),
     ],
 )
