@@ -20,7 +20,7 @@ from recon.calibrate.neighbours import neighbours
 from recon.calibrate.sgm import semi_global
 from recon.calibrate.sweep import DepthMap, box, homography, lift, plane_count, reduced, reduced_mask, zncc
 from recon.capture.check import focus_point
-from recon.geometry.camera import Camera
+from recon.geometry.camera import Camera, pixel_cells
 
 WIDTH = 320  # pixels of the reduced pictures
 COUNT = 6  # neighbours per camera
@@ -110,16 +110,6 @@ def _between(total: np.ndarray, top: np.ndarray, inverse: np.ndarray) -> np.ndar
     return inverse[top] + shift * (inverse[1] - inverse[0])
 
 
-def _cells(camera: Camera, xyz: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """(inside bool [M], column [M], row [M], depth [M]) of world points in a pinhole camera; 0, 0 when outside."""
-    local = xyz @ camera.cam_from_world[:3, :3].T + camera.cam_from_world[:3, 3]
-    with np.errstate(divide="ignore", invalid="ignore"):
-        uv = local[:, :2] / local[:, 2:] * [camera.fx, camera.fy] + [camera.cx, camera.cy]
-    inside = (local[:, 2] > 1e-6) & (uv >= 0).all(axis=1) & (uv < [camera.width, camera.height]).all(axis=1)
-    column, row = np.where(inside[:, None], uv, 0).astype(np.int64).T
-    return inside, column, row, local[:, 2]
-
-
 def vote(maps: Mapping[str, DepthMap], name: str, xyz: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """(agree [M], through [M]): how many maps but `name`'s hold a world point, and how many look through its place."""
     agree = np.zeros(len(xyz), dtype=np.int32)
@@ -127,7 +117,7 @@ def vote(maps: Mapping[str, DepthMap], name: str, xyz: np.ndarray) -> tuple[np.n
     for other_name, other in maps.items():
         if other_name == name:
             continue
-        inside, column, row, z = _cells(other.camera, xyz)
+        inside, column, row, z = pixel_cells(other.camera, xyz)
         held = other.depth[row, column]
         inside &= held > 0
         ratio = np.where(inside, z / np.maximum(held, 1e-9), 1.0)
@@ -189,7 +179,7 @@ def depth_priors(
         small = camera.scaled(min(1.0, WIDTH / camera.width))
         own = masks.get(name, np.zeros((small.height, small.width), bool))
         inverse = np.zeros((small.height, small.width))
-        inside, column, row, z = _cells(small, points.xyz)
+        inside, column, row, z = pixel_cells(small, points.xyz)
         np.maximum.at(inverse, (row[inside], column[inside]), 1.0 / z[inside])
         inverse = cv2.dilate(inverse, np.ones((3, 3), np.uint8))
         known = own | (inverse > 0)

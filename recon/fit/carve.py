@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from recon.calibrate.dense import DepthPrior
-from recon.geometry.camera import Camera
+from recon.geometry.camera import Camera, pixel_cells
 
 CLEARANCE = 0.88  # of the seen depth
 SURE = 0.75  # of a measured depth: one camera that sees this far past a place is enough
@@ -35,16 +35,11 @@ class FreeSpace:
         count = np.zeros(len(positions), dtype=np.int32)
         views = zip(self.cameras, self.depths, self.measured, self.medians, strict=True)
         for camera, seen, measured, median in views:
-            local = positions @ camera.cam_from_world[:3, :3].T + camera.cam_from_world[:3, 3]
-            z = local[:, 2]
-            with np.errstate(divide="ignore", invalid="ignore"):
-                uv = local[:, :2] / z[:, None] * [camera.fx, camera.fy] + [camera.cx, camera.cy]
-            inside = (z > 0) & (uv >= 0).all(1) & (uv < [camera.width, camera.height]).all(1)
-            column, row = np.where(inside[:, None], uv, 0).astype(np.int64).T
+            inside, column, row, z = pixel_cells(camera, positions)
             behind = seen[row, column]
             count += inside & (z < CLEARANCE * behind)
             count += inside & (z < SURE * behind) & measured[row, column]
-            count[np.linalg.norm(local, axis=1) < TOO_NEAR * median] += MIN_CAMERAS
+            count[np.linalg.norm(positions - camera.center, axis=1) < TOO_NEAR * median] += MIN_CAMERAS
         return count
 
     def in_the_way(self, positions: np.ndarray) -> np.ndarray:

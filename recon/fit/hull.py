@@ -13,7 +13,7 @@ import cv2
 import numpy as np
 
 from recon.capture.check import focus_point
-from recon.geometry.camera import Camera, project
+from recon.geometry.camera import Camera, pixel_cells, project
 
 COARSE_CELLS = 48  # along the longest side, before splitting
 MIN_VIEWS = 3
@@ -48,11 +48,10 @@ def _votes(
     seen = np.zeros(len(points), dtype=np.int32)
     inside = np.zeros(len(points), dtype=np.int32)
     for camera, distance in zip(cameras, distances, strict=True):
-        pixels, depth = project(camera, points)
-        column, row = np.floor(pixels[:, 0]), np.floor(pixels[:, 1])
-        visible = (depth > 1e-3) & (column >= 0) & (row >= 0) & (column < camera.width) & (row < camera.height)
+        visible, column, row, depth = pixel_cells(camera, points)
+        visible &= depth > 1e-3
         seen += visible
-        at = distance[row[visible].astype(np.int64), column[visible].astype(np.int64)]
+        at = distance[row[visible], column[visible]]
         inside[visible] += at <= camera.fx * reach / depth[visible] + 0.5
     return seen, inside
 

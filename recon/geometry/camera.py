@@ -167,6 +167,17 @@ def project(camera: Camera, points: np.ndarray) -> tuple[np.ndarray, np.ndarray]
     return distort(camera, xy) * [camera.fx, camera.fy] + [camera.cx, camera.cy], z
 
 
+def pixel_cells(camera: Camera, points: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """(inside bool [N], column int64 [N], row int64 [N], z [N]): the pixel that each world point [N, 3] falls into.
+
+    """(inside bool [N], column int64 [N], row int64 [N], z [N]): the pixel each world point [N, 3] falls into.
+    """
+    uv, z = project(camera, points)
+    inside = (z > 0) & (uv >= 0).all(1) & (uv < [camera.width, camera.height]).all(1)  # False for NaN
+    column, row = np.where(inside[:, None], uv, 0.0).astype(np.int64).T
+    return inside, column, row, z
+
+
 def unproject(camera: Camera, uv: np.ndarray) -> np.ndarray:
     """Rays [N, 3] with unit z in camera axes through the distorted positions `uv` [N, 2]; NaN where none exists."""
     uv = np.asarray(uv, dtype=np.float64)

@@ -24,7 +24,7 @@ def robot_folder(tmp_path: Path) -> tuple[Path, RobotEntry]:
     source = data_file("robots/arm/arm.xml")
     (tmp_path / "arm.xml").write_bytes(source.read_bytes())
     model = load_robot(tmp_path / "arm.xml")
-    names = [name for name in model.joints][:6]
+    names = list(model.joints)[:6]
     rows = ["time_s," + ",".join(names)]
     for t in np.linspace(-0.2, 1.8, 21):
         rows.append(",".join([f"{t:.3f}", f"{0.8 * t:.4f}"] + ["0.1"] * 5))

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from recon.core.errors import CalibrationError
-from recon.geometry.camera import Camera, Distortion, distort_map, project, undistort_map, unproject
+from recon.geometry.camera import Camera, Distortion, distort_map, pixel_cells, project, undistort_map, unproject
 from recon.geometry.pose import look_at, se3_exp
 
 BARREL: Distortion = (-0.338, 0.0967, -0.00135, 0.00316, -0.00375)  # a cheap webcam
@@ -179,3 +179,16 @@ def test_impossible_cameras_are_refused_by_name(change: dict[str, object], messa
     with pytest.raises(CalibrationError, match=message) as caught:
         Camera(name="left", **{**values, **change})  # type: ignore[arg-type]
     assert "camera 'left'" in str(caught.value)
+
+
+def test_pixel_cells_are_the_floor_of_what_project_says() -> None:
+    camera = Camera("c", 40, 30, 50.0, 50.0, 20.5, 14.5, (-0.1, 0.02, 0.0, 0.0, 0.0))
+    points = np.random.default_rng(3).uniform([-2, -2, -1], [2, 2, 4], (500, 3))
+    inside, column, row, z = pixel_cells(camera, points)
+    uv, depth = project(camera, points)
+    assert 20 < inside.sum() < 480
+    assert np.array_equal(z, depth)
+    assert (column[inside] == np.floor(uv[inside, 0])).all() and (row[inside] == np.floor(uv[inside, 1])).all()
+    assert (z[inside] > 0).all() and (column[~inside] == 0).all() and (row[~inside] == 0).all()
+    seen = [d > 0 and 0 <= u < 40 and 0 <= v < 30 for (u, v), d in zip(uv, depth, strict=True)]
+    assert inside.tolist() == seen
