@@ -168,9 +168,9 @@ def project(camera: Camera, points: np.ndarray) -> tuple[np.ndarray, np.ndarray]
 
 
 def pixel_cells(camera: Camera, points: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """(inside bool [N], column int64 [N], row int64 [N], z [N]): the pixel that each world point [N, 3] falls into.
-
     """(inside bool [N], column int64 [N], row int64 [N], z [N]): the pixel each world point [N, 3] falls into.
+
+    Column and row are 0 for points outside the image or behind the camera: they may index before `inside` masks.
     """
     uv, z = project(camera, points)
     inside = (z > 0) & (uv >= 0).all(1) & (uv < [camera.width, camera.height]).all(1)  # False for NaN
