@@ -12,7 +12,6 @@ class LearningRates:
     """Adam steps per iteration; positions are multiplied by the scene's extent in metres."""
 
     means: float = 1.6e-4
-    means_final: float = 1.6e-6
     log_scales: float = 5e-3
     quats: float = 1e-3
     logit_opacities: float = 3e-2
