@@ -27,6 +27,7 @@ import torch
 
 from recon.calibrate.dense import depth_priors, fused_points
 from recon.calibrate.rig import find_calibration, load_rig
+from recon.calibrate.shell import backdrop
 from recon.capture.check import check_capture, refuse_unusable
 from recon.capture.session import Capture, open_capture
 from recon.capture.store import FrameStore, build_store, fingerprint, open_store
@@ -347,15 +348,19 @@ def _fit(
     pictures = dict(zip(frames.names, plates_as_uint8(plates), strict=True))
     cameras = dict(zip(frames.names, frames.cameras, strict=True))
     valid = {name: plate.weight > 0 for name, plate in zip(frames.names, plates, strict=True)}
-    by_name, _ = depth_priors(pictures, cameras, valid)
+    by_name, shell = depth_priors(pictures, cameras, valid)
     fused = fused_points(by_name, pictures, valid, settings.budget)
     priors = [by_name[name] for name in frames.names]
     points = fused.xyz
     yield StageFinished("points", time.monotonic() - started, {"points": float(len(points))})
     extent = scene_extent(frames.cameras)
-    free_space = FreeSpace(priors)
+    free_space = FreeSpace(priors, NEAR * extent)
+    behind = None if shell is None else backdrop(shell, fused)
     rng = numpy_generator(settings.seed, 0, "seed static")
-    table = static_gaussians(points, fused.rgb / 255.0, frames.cameras, settings.budget, settings.sh_degree, rng)
+    table = static_gaussians(
+        points, fused.rgb / 255.0, frames.cameras, settings.budget, settings.sh_degree, rng,
+        None if behind is None else (behind.xyz, behind.rgb / 255.0),
+    )  # fmt: skip
     colour = ColourModel(frames.names, device)
     model = Model.from_table(table.to(device))
     sampler = StaticSampler(

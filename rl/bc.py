@@ -142,7 +142,7 @@ def clone(
 
         L = mean over samples and action values of (mean(s) - a)^2
 
-    The observation statistics are set from the demonstrations and then stay. With
+    The observation statistics and the mean pictures are set from the demonstrations and then stay. With
     `checkpoints`, an interrupted run continues there, bit for bit on a CPU.
 
     Raises:
@@ -157,6 +157,8 @@ def clone(
     yield StageStarted("clone", config.steps)
     net.proprio_stats.update(demos.seen.proprio[train].to(net.device))
     net.privileged_stats.update(demos.seen.privileged[train].to(net.device))
+    if net.encoder is not None:
+        net.encoder.see(demos.seen.images[train])
     parameters = [*net.actor.parameters(), *net.actor_out.parameters(), *net.encoder_parameters()]
     optimiser = torch.optim.AdamW(parameters, lr=config.lr, weight_decay=config.weight_decay)
     start, losses = 0, []

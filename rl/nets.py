@@ -53,10 +53,13 @@ class ImageEncoder(nn.Module):
     With w = softmax over the cells of (sharpness * map), a channel's point is the sum of
     w times the cell's position, found to a fraction of a cell. A picture becomes a list of
     where things are and nothing else: it cannot memorise pictures, so a few dozen
-    demonstrations teach it to reach. Cameras share the convolutions.
+    demonstrations teach it to reach. Cameras share the convolutions. What is always there is
+    subtracted first (`see`): cameras and bench stand still, so that what is left is the arm and
+    the things that are somewhere else each time.
     """
 
     line: torch.Tensor
+    still: torch.Tensor  # [K, 3, h, w] mean picture of each camera, in the units of the input
 
     def __init__(self, cameras: int, config: NetConfig, device: torch.device | str = "cpu") -> None:
         super().__init__()
@@ -70,11 +73,26 @@ class ImageEncoder(nn.Module):
         self.log_sharpness = nn.Parameter(torch.full((), math.log(5.0), device=device))
         line = (torch.arange(grid, device=device, dtype=torch.float32) + 0.5) * (2.0 / grid) - 1.0  # in (-1, 1)
         self.register_buffer("line", line, persistent=False)
+        side = config.image_size
+        self.register_buffer("still", torch.zeros(cameras, 3, side, side, device=device))
         self.size = cameras * 2 * c
+
+    @staticmethod
+    def _scaled(images: torch.Tensor) -> torch.Tensor:
+        """uint8 [B, K, h, w, 3] -> [B, K, 3, h, w] in [-1, 1]."""
+        return images.permute(0, 1, 4, 2, 3).to(torch.float32) * (2.0 / 255.0) - 1.0
+
+    @torch.no_grad()
+    def see(self, images: torch.Tensor) -> None:
+        """Take the mean of uint8 [B, K, h, w, 3] as what is always there."""
+        total = torch.zeros_like(self.still)
+        for part in images.split(256):
+            total += self._scaled(part.to(total.device)).sum(dim=0)
+        self.still.copy_(total / len(images))
 
     def forward(self, images: torch.Tensor) -> torch.Tensor:
         """uint8 [B, K, h, w, 3] -> x then y of every channel's point, [B, K 2 channels], in (-1, 1)."""
-        x = images.flatten(0, 1).permute(0, 3, 1, 2).to(torch.float32) * (2.0 / 255.0) - 1.0
+        x = (self._scaled(images) - self.still).flatten(0, 1)
         maps = self.maps(x) * self.log_sharpness.exp()  # [B K, c, g, g]
         weights = torch.softmax(maps.flatten(2), dim=-1).view_as(maps)
         across = (weights.sum(dim=2) * self.line).sum(dim=-1)  # [B K, c]

@@ -18,6 +18,7 @@ from recon.calibrate.cloud import Points, join_points, thin
 from recon.calibrate.fill import push_pull
 from recon.calibrate.neighbours import neighbours
 from recon.calibrate.sgm import semi_global
+from recon.calibrate.shell import Shell, fit_shell
 from recon.calibrate.sweep import DepthMap, box, homography, lift, plane_count, reduced, reduced_mask, zncc
 from recon.capture.check import focus_point
 from recon.geometry.camera import Camera, pixel_cells
@@ -32,6 +33,7 @@ THROUGH = 0.06  # a map looks through a point that is nearer by more than this s
 CONFIRMED_VIEWS = 3
 LONELY = 3.0  # times the median distance to the 16th neighbour: a point further from its like is a stray
 WEIGHTS = {"own": 1.0, "seen": 0.8, "filled": 0.15}  # how far each kind of depth is believed
+FILL_REACH = 6.0  # pixels of the reduced picture, over which a measured depth is carried on
 PUSH = (1.0, 1.1, 1.2, 1.35, 1.5, 1.75, 2.0)  # a filled point in free space is moved back by these factors
 
 
@@ -126,7 +128,9 @@ def vote(maps: Mapping[str, DepthMap], name: str, xyz: np.ndarray) -> tuple[np.n
     return agree, through
 
 
-def _confirmed(maps: Mapping[str, DepthMap], plates: Mapping[str, np.ndarray]) -> tuple[Points, dict[str, np.ndarray]]:
+def confirmed_points(
+    maps: Mapping[str, DepthMap], plates: Mapping[str, np.ndarray]
+) -> tuple[Points, dict[str, np.ndarray]]:
     """(points that at least CONFIRMED_VIEWS maps hold, per map bool [h, w] of its own confirmed pixels)."""
     parts: list[Points] = []
     masks: dict[str, np.ndarray] = {}
@@ -162,24 +166,27 @@ def _lonely(xyz: np.ndarray, count: int = 16, factor: float = LONELY) -> np.ndar
 
 def depth_priors(
     plates: Mapping[str, np.ndarray], cameras: Mapping[str, Camera], valid: Mapping[str, np.ndarray]
-) -> tuple[dict[str, DepthPrior], Points]:
-    """(a full depth prior of every camera, the confirmed surface points behind them).
+) -> tuple[dict[str, DepthPrior], Shell | None]:
+    """(a full depth prior of every camera, the far surface behind them; None where too little was confirmed for one).
 
     A camera without neighbours, or a rig in which nothing was confirmed, gets the constant depth of what the cameras
     look at, hardly believed.
     """
     maps = dense_depths(plates, cameras, valid)
     if maps:
-        points, masks = _confirmed(maps, plates)
+        points, masks = confirmed_points(maps, plates)
     else:
         points, masks = Points(np.zeros((0, 3)), np.zeros((0, 3), np.uint8), np.zeros(0, np.int64), np.zeros(0)), {}
     focus = focus_point(list(cameras.values()))
+    shell = fit_shell(points.xyz, list(cameras.values()))
     priors = {}
     for name, camera in cameras.items():
         small = camera.scaled(min(1.0, WIDTH / camera.width))
+        near = NEAR_SHARE * float(np.linalg.norm(camera.center - focus))
         own = masks.get(name, np.zeros((small.height, small.width), bool))
         inverse = np.zeros((small.height, small.width))
         inside, column, row, z = pixel_cells(small, points.xyz)
+        inside &= z > near  # no camera looks at what it is mounted on
         np.maximum.at(inverse, (row[inside], column[inside]), 1.0 / z[inside])
         inverse = cv2.dilate(inverse, np.ones((3, 3), np.uint8))
         known = own | (inverse > 0)
@@ -189,9 +196,19 @@ def depth_priors(
             inverse[:] = 1.0 / max(float(np.linalg.norm(camera.center - focus)), 1e-6)
         else:
             inverse = push_pull(inverse, known)
+            if shell is not None:
+                far = shell.inverse_depth(small.scaled(0.5), near)  # smooth: half the size is plenty
+                inverse = _towards(inverse, known, cv2.resize(far, (small.width, small.height)))
         weight = np.where(own, WEIGHTS["own"], np.where(known, WEIGHTS["seen"], WEIGHTS["filled"]))
         priors[name] = DepthPrior(cv2.medianBlur(inverse.astype(np.float32), 5), weight.astype(np.float32), small)
-    return priors, points
+    return priors, shell
+
+
+def _towards(inverse: np.ndarray, known: np.ndarray, far: np.ndarray) -> np.ndarray:
+    """`inverse` near known pixels, `far` away from them."""
+    apart = cv2.distanceTransform((~known).astype(np.uint8), cv2.DIST_L2, 3)
+    share = np.exp(-apart / FILL_REACH)
+    return share * inverse + (1.0 - share) * far
 
 
 def fused_points(

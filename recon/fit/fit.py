@@ -24,15 +24,16 @@ from recon.core.interrupt import deferred_interrupt
 from recon.core.seeding import torch_generator
 from recon.fit.carve import FreeSpace
 from recon.fit.colour import ColourModel
+from recon.fit.cull import rows_in_window
 from recon.fit.density import exploration_noise, plan_relocation, split_copies
-from recon.fit.model import GAUSSIAN_KEYS, TIME_KEYS, Model
+from recon.fit.model import GAUSSIAN_KEYS, TIME_KEYS, Model, Posed
 from recon.fit.sampler import Sample
 from recon.fit.seed import as_tensor
 from recon.fit.settings import FitSettings
 from recon.render.api import rasterize
 from recon.render.losses import l1_ssim
 from recon.render.optim import SparseAdam
-from recon.render.types import RasterConfig
+from recon.render.types import RasterConfig, Rendering
 
 NEAR = 0.18  # of the extent: cameras are mounted on things, which must not hide the view
 DEAD_LOGIT = -8.0
@@ -82,7 +83,8 @@ class Fit:
         self.scores = torch.zeros(rows, device=device)  # screen gradient, summed since the last relocation
         self.views: dict[str, dict[str, Tensor]] = {p: self._row_views(p, rows) for p, rows in self._parts().items()}
         self.optimizers = {
-            part: SparseAdam(views, dict.fromkeys(views, 0.0), backend=backend) for part, views in self.views.items()
+            part: SparseAdam(views, dict.fromkeys(views, 0.0), columns={"sh": self._sh_rates()}, backend=backend)
+            for part, views in self.views.items()
         }
 
     # --- optimiser ------------------------------------------------------------------------------------------------
@@ -101,6 +103,12 @@ class Fit:
             views |= {key: self.model.time[key].detach() for key in TIME_KEYS}
         return views
 
+    def _sh_rates(self) -> Tensor:
+        """[K, 3]: degree 0 learns at the full rate, what depends on the direction more slowly."""
+        factors = torch.full(self.model.gaussians["sh"].shape[1:], self.settings.rates.sh_rest, device=self.device)
+        factors[0] = 1.0
+        return factors
+
     def _set_rates(self) -> None:
         rates, progress = self.settings.rates, self.step / max(1, self.stage.iterations)
         first, last = self.stage.means_rate
@@ -112,17 +120,20 @@ class Fit:
                     rate = rate * self.extent * decay
                 optimizer.lrs[key] = rate
 
-    def _apply_step(self, touched: Tensor) -> None:
-        """Adam on the rows that any pixel of the patch saw."""
+    def _apply_step(self, part: Model, rows: Tensor, touched: Tensor) -> None:
+        """Adam on those rows of `part`, which are the rows `rows` of the model, that any pixel of the patch saw."""
         self._set_rates()
-        for part, rows in self._parts().items():
-            for key, view in self.views[part].items():
-                leaf = self.model.time[key] if key in TIME_KEYS else self.model.gaussians[key]
-                view.grad = leaf.grad if leaf.grad is None or key in TIME_KEYS else leaf.grad[rows]
-            self.optimizers[part].step(touched[rows])
-            self.optimizers[part].zero_grad()
-        for leaf in self.model.tensors().values():
-            leaf.grad = None
+        split, own = self.model.num_static, part.num_static
+        for name, chosen in (("static", slice(0, own)), ("residual", slice(own, part.num_rows))):
+            if name not in self.optimizers:
+                continue
+            leaves = {key: part.gaussians[key].grad for key in GAUSSIAN_KEYS}
+            grads = {key: grad[chosen] for key, grad in leaves.items() if grad is not None}
+            into = rows[chosen]
+            if name == "residual":
+                into = into - split
+                grads |= {key: leaf.grad for key, leaf in part.time.items() if leaf.grad is not None}
+            self.optimizers[name].step_rows(grads, into.to(torch.int32), touched[chosen])
 
     # --- one iteration --------------------------------------------------------------------------------------------
 
@@ -131,15 +142,10 @@ class Fit:
         settings = self.settings
         sample = self.sampler.draw(self.step)
         camera, window = sample.camera, sample.window
-        posed = self.model.at(sample.t)
-        viewmat = torch.from_numpy(camera.cam_from_world.astype(np.float32))[None].to(self.device)
-        K = torch.from_numpy(camera.K.astype(np.float32))[None].to(self.device)
-        tiles = torch.from_numpy(window.tiles(camera.height, camera.width))[None].to(self.device)
-        degree = min(self.degree, (self.stage.start + self.step) // 1000)
-        drawn = rasterize(
-            posed.means, posed.quats, posed.scales, posed.opacities, posed.sh, viewmat, K, camera.width, camera.height,
-            sh_degree=degree, tile_mask=tiles, config=self.raster, backend=self.backend,
-        )  # fmt: skip
+        rows = rows_in_window(self.model, sample.t, camera, window, self.raster)
+        part = self.model.take(rows)
+        posed = part.at(sample.t)
+        drawn = self._draw(posed, sample)
         picture = window.cut(drawn.color.squeeze(0))
         if settings.colour:
             picture = self.colour.apply(picture, sample.index)
@@ -148,18 +154,32 @@ class Fit:
         if settings.depth_weight > 0:
             depth, alpha = window.cut(drawn.depth.squeeze(0)), window.cut(drawn.alpha.squeeze(0))
             loss = loss + settings.depth_weight * self._depth_loss(sample, depth, alpha)
-        penalty = settings.opacity_penalty * posed.opacities.mean() + settings.scale_penalty * posed.scales.mean()
-        total = loss + penalty + (self.colour.penalty(sample.index) if settings.colour else 0.0)
+        # means over all rows of the model: the rows that are not here would be the same for every patch
+        penalty = settings.opacity_penalty * posed.opacities.sum() + settings.scale_penalty * posed.scales.sum() / 3
+        total = loss + penalty / self.model.num_rows
+        total = total + (self.colour.penalty(sample.index) if settings.colour else 0.0)
         if not self._finite(float(total.detach())):
             return
         total.backward()
         norms = drawn.aux.means2d_grad_norm[0]
-        self.scores += norms
-        self._apply_step(norms > 0)
+        self.scores.index_add_(0, rows, norms)
+        self._apply_step(part, rows, norms > 0)
         if settings.colour:
             self.colour.step()
-        self._explore()
+        self._explore(rows[norms > 0])
         self._note(picture.detach(), target, weight, float(loss.detach()))
+
+    def _draw(self, posed: Posed, sample: Sample) -> Rendering:
+        """The sample's camera's picture, of which only the window is drawn."""
+        camera = sample.camera
+        viewmat = torch.from_numpy(camera.cam_from_world.astype(np.float32))[None].to(self.device)
+        K = torch.from_numpy(camera.K.astype(np.float32))[None].to(self.device)
+        tiles = torch.from_numpy(sample.window.tiles(camera.height, camera.width))[None].to(self.device)
+        degree = min(self.degree, (self.stage.start + self.step) // 1000)
+        return rasterize(
+            posed.means, posed.quats, posed.scales, posed.opacities, posed.sh, viewmat, K, camera.width, camera.height,
+            sh_degree=degree, tile_mask=tiles, config=self.raster, backend=self.backend,
+        )  # fmt: skip
 
     def _depth_loss(self, sample: Sample, depth: Tensor, alpha: Tensor) -> Tensor:
         """Weighted mean of |1 / depth - prior|, times the camera's median depth, where the scene is opaque at all."""
@@ -183,20 +203,18 @@ class Fit:
         return False
 
     @torch.no_grad()
-    def _explore(self) -> None:
-        """Noise on the positions of nearly transparent rows."""
+    def _explore(self, rows: Tensor) -> None:
+        """Noise on the positions of those of `rows` that are nearly transparent."""
         if self.settings.noise <= 0:
             return
-        g = self.model.gaussians
-        opacities = torch.sigmoid(g["logit_opacities"])
-        rows = torch.nonzero(opacities < NOISE_BELOW).flatten()
+        g = {key: leaf.detach() for key, leaf in self.model.gaussians.items()}
+        rows = rows[g["logit_opacities"][rows] < math.log(NOISE_BELOW / (1.0 - NOISE_BELOW))]
         if rows.numel() == 0:
             return
+        opacities = torch.sigmoid(g["logit_opacities"][rows])
         generator = torch_generator(self.settings.seed, self.step, f"{self.stage.name} noise")
         strength = self.settings.noise * self.optimizers["static"].lrs["means"]
-        offsets = exploration_noise(
-            g["quats"][rows], torch.exp(g["log_scales"][rows]), opacities[rows], strength, generator
-        )
+        offsets = exploration_noise(g["quats"][rows], torch.exp(g["log_scales"][rows]), opacities, strength, generator)
         limit = 0.02 * self.extent
         g["means"][rows] += offsets.clamp(-limit, limit)
 

@@ -31,7 +31,6 @@ class Posed:
     scales: Tensor  # [N, 3] metres
     opacities: Tensor  # [N]
     sh: Tensor  # [N, K, 3]
-    active: Tensor  # bool [N]
 
 
 class Model:
@@ -58,6 +57,14 @@ class Model:
             {key: getattr(residual, key) for key in TIME_KEYS},
         )
 
+    def take(self, rows: Tensor) -> Model:
+        """The rows `rows` (int64 [M], ascending) as a model with leaves of its own."""
+        part = Model.__new__(Model)
+        residual = rows[rows >= self.num_static] - self.num_static
+        part.gaussians = {k: v.detach().index_select(0, rows).requires_grad_(True) for k, v in self.gaussians.items()}
+        part.time = {k: v.detach().index_select(0, residual).requires_grad_(True) for k, v in self.time.items()}
+        return part
+
     @property
     def num_rows(self) -> int:
         """Static and residual rows together."""
@@ -78,7 +85,6 @@ class Model:
         g = self.gaussians
         means = g["means"]
         opacities = torch.sigmoid(g["logit_opacities"])
-        active = torch.ones(self.num_rows, dtype=torch.bool, device=means.device)
         split = self.num_static
         if split < self.num_rows:
             if t is None:
@@ -88,10 +94,9 @@ class Model:
                 factor = self.temporal_factor(t)
                 moved = means[split:] + self.time["velocities"] * (t - self.time["time_centers"])[:, None]
                 factor = torch.where(factor < PHI_MIN, torch.zeros_like(factor), factor)
-            active[split:] = factor.detach() > 0
             means = torch.cat([means[:split], moved])
             opacities = torch.cat([opacities[:split], opacities[split:] * factor])
-        return Posed(means, g["quats"], torch.exp(g["log_scales"]), opacities, g["sh"], active)
+        return Posed(means, g["quats"], torch.exp(g["log_scales"]), opacities, g["sh"])
 
     def to_table(self) -> Gaussians:
         """A detached `Gaussians` table of the present values."""

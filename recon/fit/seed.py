@@ -16,6 +16,8 @@ from recon.scene.gaussians import RESIDUAL, STATIC, Gaussians
 
 NEW_OPACITY = 0.5
 SPARE_OPACITY = 0.02
+BACKDROP_OPACITY = 0.9
+THICKNESS = 0.2  # of a static Gaussian, across the surface it lies on
 
 
 @dataclass(frozen=True)
@@ -44,6 +46,23 @@ def neighbour_distance(points: np.ndarray, count: int = 3) -> np.ndarray:
     return np.sqrt((distance[:, 1:] ** 2).mean(axis=1))
 
 
+def surface_quats(points: np.ndarray, count: int = 12) -> np.ndarray:
+    """Rotations [M, 4] (wxyz) whose z axis is the normal of the surface through each point and its neighbours."""
+    quats = np.tile([1.0, 0.0, 0.0, 0.0], (len(points), 1))
+    if len(points) <= count:
+        return quats
+    _, index = cKDTree(points).query(points, k=count + 1)
+    for start in range(0, len(points), 50_000):
+        part = slice(start, start + 50_000)
+        around = points[index[part]] - points[index[part]].mean(axis=1, keepdims=True)
+        _, axes = np.linalg.eigh(np.einsum("mki,mkj->mij", around, around))
+        normal = axes[:, :, 0] * np.where(axes[:, 2:3, 0] < 0, -1.0, 1.0)
+        # the shortest rotation from z to the normal
+        half = np.stack([1.0 + normal[:, 2], -normal[:, 1], normal[:, 0], np.zeros(len(normal))], axis=1)
+        quats[part] = half / np.linalg.norm(half, axis=1, keepdims=True)
+    return quats
+
+
 def thin_out(points: np.ndarray, count: int, rng: np.random.Generator, cell: float) -> np.ndarray:
     """Indices of `count` points, drawn with weight 1 / sqrt(points in the same voxel): dense places do not take all."""
     if len(points) <= count:
@@ -55,18 +74,20 @@ def thin_out(points: np.ndarray, count: int, rng: np.random.Generator, cell: flo
 
 
 def _table(
-    means: np.ndarray, sizes: np.ndarray, colours: np.ndarray, opacity: np.ndarray, kind: int, k: int
-) -> Gaussians:
+    means: np.ndarray, sizes: np.ndarray, colours: np.ndarray, opacity: np.ndarray, kind: int, k: int,
+    quats: np.ndarray | None = None, thickness: float = 1.0,
+) -> Gaussians:  # fmt: skip
+    """Gaussians of radius `sizes` [M] in their own x and y, and of `thickness` times that in z."""
     rows = len(means)
-    quats = torch.zeros(rows, 4, device="cpu")
-    quats[:, 0] = 1.0
+    turned = np.tile([1.0, 0.0, 0.0, 0.0], (rows, 1)) if quats is None else quats
+    axes = np.log([1.0, 1.0, thickness])
     sh = torch.zeros(rows, k, 3, device="cpu")
     sh[:, 0] = rgb_to_sh0(torch.from_numpy(colours.astype(np.float32)))
     odds = np.clip(opacity, 1e-4, 1 - 1e-4)
     return Gaussians(
         means=torch.from_numpy(means.astype(np.float32)),
-        log_scales=torch.from_numpy(np.log(sizes).astype(np.float32))[:, None].repeat(1, 3),
-        quats=quats,
+        log_scales=torch.from_numpy((np.log(sizes)[:, None] + axes).astype(np.float32)),
+        quats=torch.from_numpy(turned.astype(np.float32)),
         logit_opacities=torch.from_numpy(np.log(odds / (1 - odds)).astype(np.float32)),
         sh=sh,
         object_id=torch.zeros(rows, dtype=torch.int32, device="cpu"),
@@ -84,8 +105,9 @@ def static_gaussians(
     budget: int,
     sh_degree: int,
     rng: np.random.Generator,
+    backdrop: tuple[np.ndarray, np.ndarray] | None = None,
 ) -> Gaussians:
-    """`budget` static Gaussians at the points ([M, 3], colours [M, 3] in [0, 1]).
+    """`budget` static Gaussians at the points ([M, 3], colours [M, 3] in [0, 1]), and one at each of the backdrop's.
 
     With fewer points than the budget, the rest are nearly transparent copies scattered round them: relocation finds
     them a place.
@@ -94,6 +116,7 @@ def static_gaussians(
     keep = thin_out(points, budget, rng, extent / 100)
     points, colours = points[keep], colours[keep]
     sizes = np.clip(neighbour_distance(points), 1e-4 * extent, 0.05 * extent)
+    quats = surface_quats(points)
     opacity = np.full(len(points), NEW_OPACITY)
     spare = budget - len(points)
     if spare > 0:
@@ -101,9 +124,15 @@ def static_gaussians(
         jitter = rng.normal(size=(spare, 3)) * sizes[source, None]
         points = np.concatenate([points, points[source] + jitter])
         colours = np.concatenate([colours, colours[source]])
-        sizes = np.concatenate([sizes, sizes[source]])
+        sizes, quats = np.concatenate([sizes, sizes[source]]), np.concatenate([quats, quats[source]])
         opacity = np.concatenate([opacity, np.full(spare, SPARE_OPACITY)])
-    return _table(points, 0.7 * sizes, colours, opacity, STATIC, (sh_degree + 1) ** 2)
+    sizes = 0.7 * sizes
+    if backdrop is not None and len(backdrop[0]) > 0:
+        points, colours = np.concatenate([points, backdrop[0]]), np.concatenate([colours, backdrop[1]])
+        sizes = np.concatenate([sizes, 0.8 * neighbour_distance(backdrop[0])])
+        quats = np.concatenate([quats, surface_quats(backdrop[0])])
+        opacity = np.concatenate([opacity, np.full(len(backdrop[0]), BACKDROP_OPACITY)])
+    return _table(points, sizes, colours, opacity, STATIC, (sh_degree + 1) ** 2, quats, THICKNESS)
 
 
 def residual_gaussians(moving: MovingPoints, budget: int, sh_degree: int, rng: np.random.Generator) -> Gaussians:

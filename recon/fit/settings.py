@@ -15,7 +15,8 @@ class LearningRates:
     log_scales: float = 5e-3
     quats: float = 1e-3
     logit_opacities: float = 3e-2
-    sh: float = 2.5e-3  # of all coefficients alike
+    sh: float = 2.5e-3
+    sh_rest: float = 0.05  # multiple of it for the coefficients above degree 0
     time_centers: float = 1e-3
     log_durations: float = 5e-3
     velocities: float = 1.6e-3

@@ -30,9 +30,10 @@ class AdamState:
 
 
 class SparseAdam:
-    """Adam over row-aligned parameters {name: Tensor [N, ...]}, updated in place from their `.grad`.
+    """Adam over row-aligned parameters {name: Tensor [N, ...]}, updated in place.
 
     params: leaf tensors with the same N. lrs: learning rate per name; change `optimizer.lrs[name]` at any time.
+    columns: for some names, multiples of the rate for the entries of a row, in the row's shape.
     eps is far below the usual 1e-8 because the gradients of a mean over pixels are tiny.
     state: {name: AdamState}, to read, checkpoint or edit. Deterministic: a row depends on its own history only.
     Raises UsageError for names or shapes that do not fit; UnavailableError as `rasterize` does.
@@ -43,6 +44,7 @@ class SparseAdam:
         params: dict[str, Tensor],
         lrs: dict[str, float],
         *,
+        columns: dict[str, Tensor] | None = None,
         betas: tuple[float, float] = (0.9, 0.999),
         eps: float = 1e-15,
         backend: str = "auto",
@@ -50,11 +52,15 @@ class SparseAdam:
         if not params or set(params) != set(lrs):
             why = f"params {sorted(params)}, lrs {sorted(lrs)}"
             raise UsageError("SparseAdam: names differ", why=why, fix="give every parameter one rate")
-        rows = {name: tuple(param.shape[:1]) for name, param in params.items()}
-        if len(set(rows.values())) != 1 or () in rows.values():
-            raise UsageError("SparseAdam: parameters are not row-aligned", why=f"their first sizes are {rows}")
+        counts = {name: tuple(param.shape[:1]) for name, param in params.items()}
+        if len(set(counts.values())) != 1 or () in counts.values():
+            raise UsageError("SparseAdam: parameters are not row-aligned", why=f"their first sizes are {counts}")
         if not (0.0 <= betas[0] < 1.0 and 0.0 <= betas[1] < 1.0 and eps > 0.0):
             raise UsageError(f"SparseAdam: betas {betas}, eps {eps}", why="betas lie in [0, 1) and eps is positive")
+        self.columns = dict(columns or {})
+        for name, factors in self.columns.items():
+            if name not in params or factors.shape != params[name].shape[1:]:
+                raise UsageError(f"SparseAdam: columns[{name!r}] is {list(factors.shape)}", why="it must be one row")
         for param in params.values():
             select_name(backend, param.device, param.dtype)
         self.params, self.lrs, self.betas, self.eps, self.backend = dict(params), dict(lrs), betas, eps, backend
@@ -62,26 +68,44 @@ class SparseAdam:
 
     @torch.no_grad()
     def step(self, visible: Tensor | None = None) -> None:
-        """Move the rows where `visible` (bool [N]) is True, or all (None). Parameters without `.grad` stay."""
-        for name, param in self.params.items():
-            if visible is not None and (visible.dtype != torch.bool or visible.shape != param.shape[:1]):
-                got = f"{visible.dtype} {list(visible.shape)}"
-                raise UsageError(f"SparseAdam: visible is {got}", why=f"it must be bool [{param.shape[0]}]")
-            if param.grad is not None:
-                self._update(name, param, param.grad, visible)
+        """Move the rows where `visible` (bool [N]) is True, or all (None), by the parameters' `.grad` (None: stay)."""
+        self.step_rows({name: p.grad for name, p in self.params.items() if p.grad is not None}, None, visible)
 
-    def _update(self, name: str, param: Tensor, grad: Tensor, visible: Tensor | None) -> None:
-        state, lr = self.state[name], self.lrs[name]
-        state.steps += 1 if visible is None else visible.to(torch.int32)
+    @torch.no_grad()
+    def step_rows(self, grads: dict[str, Tensor], rows: Tensor | None, visible: Tensor | None = None) -> None:
+        """Move some rows: row i of the gradients [M, ...] belongs to row `rows[i]` of the parameters.
+
+        rows: int32 [M], all different; None means all N in order. visible: bool [M], which of them move; None: all.
+        """
+        count = next(iter(self.params.values())).shape[0] if rows is None else rows.shape[0]
+        if visible is not None and (visible.dtype != torch.bool or visible.shape != (count,)):
+            raise UsageError(
+                f"SparseAdam: visible is {visible.dtype} {list(visible.shape)}", why=f"it must be bool [{count}]"
+            )
+        for name, grad in grads.items():
+            param = self.params[name]
+            if grad.shape != (count, *param.shape[1:]):
+                raise UsageError(f"SparseAdam: the gradient of {name} is {list(grad.shape)}", why=f"{count} rows move")
+            self._update(name, param, grad, rows, visible)
+
+    def _update(self, name: str, param: Tensor, grad: Tensor, rows: Tensor | None, visible: Tensor | None) -> None:
+        state, lr, columns = self.state[name], self.lrs[name], self.columns.get(name)
+        if rows is None:
+            state.steps += 1 if visible is None else visible.to(torch.int32)
+        else:
+            state.steps[rows] += 1 if visible is None else visible.to(torch.int32)
         if select_name(self.backend, param.device, param.dtype) == CPU and param.is_contiguous():
             from recon.render.backends import cpu
 
             cpu.adam_step(
                 param.detach(), grad.contiguous(), state.exp_avg, state.exp_avg_sq, state.steps, visible,
-                lr=lr, beta1=self.betas[0], beta2=self.betas[1], eps=self.eps,
+                rows=rows, columns=columns, lr=lr, beta1=self.betas[0], beta2=self.betas[1], eps=self.eps,
             )  # fmt: skip
         else:
-            adam_step_reference(param.detach(), grad, state, visible, lr, self.betas, self.eps)
+            moving = torch.arange(grad.shape[0], device=grad.device) if visible is None else visible.nonzero()[:, 0]
+            into = moving if rows is None else rows[moving]
+            rate = lr if columns is None else lr * columns
+            adam_step_reference(param.detach(), grad[moving], state, into, rate, self.betas, self.eps)
 
     def zero_grad(self) -> None:
         """Forget the gradients of every parameter."""
@@ -114,17 +138,19 @@ def adam_step_reference(
     param: Tensor,
     grad: Tensor,
     state: AdamState,
-    visible: Tensor | None,
-    lr: float,
+    rows: Tensor,
+    lr: float | Tensor,
     betas: tuple[float, float],
     eps: float,
 ) -> None:
-    """One update of `param` and `state` in place, in plain torch. `state.steps` already counts this step."""
-    rows = torch.ones_like(state.steps, dtype=torch.bool) if visible is None else visible
+    """One update of the rows `rows` [M] of `param` and `state` by `grad` [M, ...], in place, in plain torch.
+
+    `state.steps` already counts this step. lr: one number, or a row of them.
+    """
     column = [-1, *[1] * (param.ndim - 1)]  # a row value, to be spread over the row
-    g, steps = grad[rows], state.steps[rows].to(param.dtype).view(column)
-    m = betas[0] * state.exp_avg[rows] + (1.0 - betas[0]) * g
-    v = betas[1] * state.exp_avg_sq[rows] + (1.0 - betas[1]) * g * g
+    steps = state.steps[rows].to(param.dtype).view(column)
+    m = betas[0] * state.exp_avg[rows] + (1.0 - betas[0]) * grad
+    v = betas[1] * state.exp_avg_sq[rows] + (1.0 - betas[1]) * grad * grad
     # 1 - b^k from logarithms: for b2 = 0.999 and small k the plain difference loses half of float32's digits.
     unbias_m, unbias_v = (-torch.expm1(steps * _log(beta)) for beta in betas)
     param[rows] -= lr * (m / unbias_m) / (torch.sqrt(v / unbias_v) + eps)

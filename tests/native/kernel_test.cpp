@@ -187,7 +187,7 @@ void AdamCase(size_t rows, size_t width) {
   std::vector<int32_t> steps(rows, 1);
   std::vector<uint8_t> visible(rows);
   for (size_t i = 0; i < rows; i += 2) visible[i] = 1;
-  AdamRows(param.data(), grad.data(), m.data(), v.data(), steps.data(), visible.data(), rows, width, {0.1, 0.9, 0.999, 1e-15});
+  AdamStep(param.data(), grad.data(), m.data(), v.data(), steps.data(), {rows, nullptr, visible.data()}, width, {0.1, 0.9, 0.999, 1e-15, nullptr});
   for (size_t i = 0; i < rows; ++i) {  // the first step is lr sign(g)
     const float wanted = visible[i] != 0 ? 0.9f : 1.0f;
     for (size_t k = 0; k < width; ++k) Check(std::fabs(param[i * width + k] - wanted) < 1e-5f, "adam, width " + std::to_string(width));

@@ -239,17 +239,24 @@ def adam_step(
     steps: Tensor,
     visible: Tensor | None,
     *,
+    rows: Tensor | None = None,
+    columns: Tensor | None = None,
     lr: float,
     beta1: float,
     beta2: float,
     eps: float,
 ) -> None:
-    """One Adam step, in place, on the rows where `visible` (bool [N]) is True or on all; see `recon.render.optim`.
+    """One Adam step, in place; see `recon.render.optim`.
 
-    param, grad, exp_avg, exp_avg_sq [N, ...]; steps int32 [N] already counts this step.
+    param, exp_avg, exp_avg_sq [N, ...]; steps int32 [N] already counts this step. grad [M, ...]: its row i belongs to
+    row `rows[i]` (int32 [M], all different; None: to row i), and counts where `visible` (bool [M]) is True, or always.
+    columns: multiples of lr for the entries of a row, in the row's shape.
     """
     seen = None if visible is None else _bytes(visible)
-    _native_module().adam_step(*_arrays(param, grad, exp_avg, exp_avg_sq), steps.numpy(), seen, lr, beta1, beta2, eps)
+    index = None if rows is None else rows.contiguous().numpy()
+    _native_module().adam_step(
+        *_arrays(param, grad, exp_avg, exp_avg_sq), steps.numpy(), index, seen, _array(columns), lr, beta1, beta2, eps
+    )
 
 
 def trim() -> None:

@@ -8,11 +8,20 @@ namespace recon {
 
 struct AdamRates {
   double lr, beta1, beta2, eps;
+  const float* columns;  // [width], multiples of lr for the entries of a row, or null: all 1
 };
 
-// One step on rows whose `visible` is set (null: all). Arrays [rows,width]; steps [rows] counts each row's updates, this one
-// included. m = b1 m + (1 - b1) g; v = b2 v + (1 - b2) g^2; p -= lr (m / (1 - b1^t)) / (sqrt(v / (1 - b2^t)) + eps).
-void AdamRows(float* param, const float* grad, float* exp_avg, float* exp_avg_sq, const int32_t* steps, const uint8_t* visible,
-              size_t rows, size_t width, const AdamRates& rates);
+// The rows of a step: row i of the gradient belongs to row rows[i] (null: i) of the parameter, and is skipped unless
+// visible[i] (null: none is).
+struct AdamRows {
+  size_t count;
+  const int32_t* rows;  // all different
+  const uint8_t* visible;
+};
+
+// One step. grad [count,width]; param, exp_avg, exp_avg_sq [n,width]; steps [n] counts each row's updates, this one included.
+// m = b1 m + (1 - b1) g; v = b2 v + (1 - b2) g^2; p -= lr (m / (1 - b1^t)) / (sqrt(v / (1 - b2^t)) + eps).
+void AdamStep(float* param, const float* grad, float* exp_avg, float* exp_avg_sq, const int32_t* steps, const AdamRows& which,
+              size_t width, const AdamRates& rates);
 
 }  // namespace recon

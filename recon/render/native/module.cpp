@@ -187,12 +187,14 @@ nb::tuple Loss(const In& picture, const In& target, std::optional<In> weight, fl
 }
 
 void Adam(const InOut& param, const In& grad, const InOut& exp_avg, const InOut& exp_avg_sq, const Steps& steps,
-          std::optional<Mask> visible, double lr, double beta1, double beta2, double eps) {
+          std::optional<Steps> rows, std::optional<Mask> visible, std::optional<In> columns, double lr, double beta1,
+          double beta2, double eps) {
   const nb::gil_scoped_release no_gil;
-  const size_t rows = steps.shape(0);
-  if (rows == 0) return;
-  AdamRows(param.data(), grad.data(), exp_avg.data(), exp_avg_sq.data(), steps.data(), visible ? visible->data() : nullptr,
-           rows, param.size() / rows, {lr, beta1, beta2, eps});
+  if (steps.shape(0) == 0) return;
+  const AdamRows which{rows ? rows->shape(0) : steps.shape(0), rows ? rows->data() : nullptr,
+                       visible ? visible->data() : nullptr};
+  AdamStep(param.data(), grad.data(), exp_avg.data(), exp_avg_sq.data(), steps.data(), which,
+           param.size() / steps.shape(0), {lr, beta1, beta2, eps, columns ? columns->data() : nullptr});
 }
 
 }  // namespace
@@ -208,7 +210,8 @@ NB_MODULE(_native, m) {
         "color"_a, "alpha"_a, "depth"_a, "v_color"_a.none(), "v_alpha"_a.none(), "v_depth"_a.none());
   m.def("to_bytes", &recon::ToBytes, "image"_a);
   m.def("l1_ssim", &recon::Loss, "picture"_a, "target"_a, "weight"_a.none(), "ssim_weight"_a, "want_grad"_a);
-  m.def("adam_step", &recon::Adam, "param"_a, "grad"_a, "exp_avg"_a, "exp_avg_sq"_a, "steps"_a, "visible"_a.none(), "lr"_a,
+  m.def("adam_step", &recon::Adam, "param"_a, "grad"_a, "exp_avg"_a, "exp_avg_sq"_a, "steps"_a, "rows"_a.none(), "visible"_a.none(),
+        "columns"_a.none(), "lr"_a,
         "beta1"_a, "beta2"_a, "eps"_a);
   m.def("targets", &recon::Targets);
   m.def("set_target", &recon::SetTarget, "name"_a);

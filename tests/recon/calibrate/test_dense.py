@@ -8,16 +8,17 @@ import cv2
 import numpy as np
 import pytest
 
-from recon.calibrate.cloud import Points
 from recon.calibrate.dense import (
     WEIGHTS,
     DepthPrior,
     _best_two_reached,
+    confirmed_points,
     dense_depths,
     depth_priors,
     fused_points,
     vote,
 )
+from recon.calibrate.shell import Shell
 from recon.calibrate.sweep import DepthMap, lift
 from recon.geometry.camera import Camera
 from recon.geometry.pose import look_at
@@ -77,7 +78,7 @@ def seen() -> tuple[dict[str, np.ndarray], dict[str, Camera]]:
 
 
 @pytest.fixture(scope="module")
-def built(seen: tuple[dict[str, np.ndarray], dict[str, Camera]]) -> tuple[dict[str, DepthPrior], Points]:
+def built(seen: tuple[dict[str, np.ndarray], dict[str, Camera]]) -> tuple[dict[str, DepthPrior], Shell | None]:
     return depth_priors(seen[0], seen[1], everywhere(seen[1]))
 
 
@@ -103,9 +104,10 @@ def test_pixels_that_are_not_valid_have_no_depth(seen: tuple[dict[str, np.ndarra
 
 
 def test_priors_are_full_and_close(
-    seen: tuple[dict[str, np.ndarray], dict[str, Camera]], built: tuple[dict[str, DepthPrior], Points]
+    seen: tuple[dict[str, np.ndarray], dict[str, Camera]], built: tuple[dict[str, DepthPrior], Shell | None]
 ) -> None:
-    priors, points = built
+    priors, shell = built
+    assert shell is not None
     assert list(priors) == list(seen[1])
     for name, prior in priors.items():
         off = np.abs(1 / (prior.inverse * exact_depth(seen[1][name])) - 1)
@@ -115,13 +117,19 @@ def test_priors_are_full_and_close(
         confirmed = prior.weight == np.float32(WEIGHTS["own"])
         assert confirmed.mean() > 0.4, name
         assert np.percentile(off[confirmed], 95) < 0.03, name
+
+
+def test_confirmed_points_are_on_the_plane(seen: tuple[dict[str, np.ndarray], dict[str, Camera]]) -> None:
+    pictures, cameras = seen
+    points, masks = confirmed_points(dense_depths(pictures, cameras, everywhere(cameras)), pictures)
     assert len(points) > 5_000
     assert np.percentile(np.abs(points.xyz @ NORMAL), 95) < 0.02
     assert (points.views >= 3).all()
+    assert all(mask.mean() > 0.4 for mask in masks.values())
 
 
 def test_fused_points_lie_on_the_plane_and_are_limited(
-    seen: tuple[dict[str, np.ndarray], dict[str, Camera]], built: tuple[dict[str, DepthPrior], Points]
+    seen: tuple[dict[str, np.ndarray], dict[str, Camera]], built: tuple[dict[str, DepthPrior], Shell | None]
 ) -> None:
     pictures, cameras = seen
     fused = fused_points(built[0], pictures, everywhere(cameras), 2_000)
@@ -156,8 +164,8 @@ def test_a_filled_point_in_free_space_is_pushed_back_and_a_measured_one_dropped(
 
 def test_a_camera_without_neighbours_sees_the_focus_hardly_believed() -> None:
     camera = rig()["c0"]
-    priors, points = depth_priors({"c0": picture(camera)}, {"c0": camera}, everywhere({"c0": camera}))
-    assert len(points) == 0
+    priors, shell = depth_priors({"c0": picture(camera)}, {"c0": camera}, everywhere({"c0": camera}))
+    assert shell is None
     assert (priors["c0"].weight == np.float32(WEIGHTS["filled"])).all()
     assert np.ptp(priors["c0"].inverse) == 0
     assert np.isfinite(priors["c0"].inverse).all() and priors["c0"].inverse[0, 0] > 0

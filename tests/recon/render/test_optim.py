@@ -100,6 +100,44 @@ def test_native_matches_float64(seed: int, rows: int, steps: int) -> None:
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
+def test_some_rows_with_their_own_rates_equal_a_masked_step(backend: str) -> None:
+    """Gradients of rows 5, 0, 2 (2 not visible), SH above degree 0 at a tenth of the rate."""
+    factors = torch.tensor([1.0, 0.1, 0.1, 0.1])[:, None].expand(4, 3).contiguous()
+    some, plain = parameters(8), parameters(8)
+    one = SparseAdam(some, LRS, columns={"sh": factors}, backend=backend)
+    two = SparseAdam(plain, LRS, backend=backend)
+    before = {name: param.detach().clone() for name, param in plain.items()}
+    rows, visible = torch.tensor([5, 0, 2], dtype=torch.int32), torch.tensor([True, True, False])
+    for step in range(3):
+        set_gradients(plain, step)
+        one.step_rows({name: param.grad[rows] for name, param in plain.items()}, rows, visible)
+        two.step(torch.tensor([True, False, False, False, False, True, False]))
+    for name in ("means", "opacities"):
+        assert torch.allclose(some[name], plain[name], rtol=1e-6, atol=1e-7), name
+    moved, full = some["sh"].detach() - before["sh"], plain["sh"].detach() - before["sh"]
+    assert torch.allclose(moved, full * factors, atol=1e-6) and float(moved.abs().max()) > 1e-3
+    assert one.state["means"].steps.tolist() == [3, 0, 0, 0, 0, 3, 0]
+
+
+@pytest.mark.parametrize("width", [1, 3, 4, 7, 15, 16, 27, 48])
+def test_native_rows_match_the_reference_for_every_width(width: int) -> None:
+    random = torch.Generator().manual_seed(width)
+    start, grad = torch.randn(2000, width, generator=random), torch.randn(900, width, generator=random)
+    rows = torch.randperm(2000, generator=random)[:900].to(torch.int32)
+    visible = torch.rand(900, generator=random) < 0.6
+    factors = torch.rand(width, generator=random)
+    found = []
+    for backend in BACKENDS:
+        params = {"p": start.clone()}
+        optimizer = SparseAdam(params, {"p": 0.1}, columns={"p": factors}, backend=backend)
+        for _ in range(2):
+            optimizer.step_rows({"p": grad}, rows, visible)
+        found.append([params["p"], *optimizer.state_tensors().values()])
+    for mine, theirs in zip(*found, strict=True):
+        torch.testing.assert_close(mine, theirs, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
 def test_state_round_trip_continues_bit_for_bit(backend: str) -> None:
     def run(optimizer: SparseAdam, first: int, last: int) -> None:
         for step in range(first, last):
@@ -167,5 +205,9 @@ def test_bad_arguments_are_refused() -> None:
     optimizer = SparseAdam(params, LRS, backend="reference")
     with pytest.raises(UsageError, match=r"it must be bool \[7\]"):
         optimizer.step(torch.ones(6, dtype=torch.bool))
+    with pytest.raises(UsageError, match="the gradient of means"):
+        optimizer.step_rows({"means": torch.zeros(2, 3)}, torch.tensor([1], dtype=torch.int32))
+    with pytest.raises(UsageError, match="must be one row"):
+        SparseAdam(params, LRS, columns={"sh": torch.ones(4)})
     with pytest.raises(UsageError, match="'means.exp_avg' is missing"):
         optimizer.load_state_tensors({})
