@@ -33,6 +33,7 @@ THROUGH = 0.06  # a map looks through a point that is nearer by more than this s
 CONFIRMED_VIEWS = 3
 LONELY = 3.0  # times the median distance to the 16th neighbour: a point further from its like is a stray
 WEIGHTS = {"own": 1.0, "seen": 0.8, "filled": 0.15}  # how far each kind of depth is believed
+SPECK = 60  # pixels of the reduced picture
 FILL_REACH = 6.0  # pixels of the reduced picture, over which a measured depth is carried on
 PUSH = (1.0, 1.1, 1.2, 1.35, 1.5, 1.75, 2.0)  # a filled point in free space is moved back by these factors
 
@@ -192,6 +193,8 @@ def depth_priors(
         known = own | (inverse > 0)
         if name in maps:
             inverse = np.where(own, 1.0 / np.maximum(maps[name].depth, 1e-9), inverse)
+        known &= ~_specks(known)
+        own &= known
         if not known.any():
             inverse[:] = 1.0 / max(float(np.linalg.norm(camera.center - focus)), 1e-6)
         else:
@@ -202,6 +205,13 @@ def depth_priors(
         weight = np.where(own, WEIGHTS["own"], np.where(known, WEIGHTS["seen"], WEIGHTS["filled"]))
         priors[name] = DepthPrior(cv2.medianBlur(inverse.astype(np.float32), 5), weight.astype(np.float32), small)
     return priors, shell
+
+
+def _specks(known: np.ndarray) -> np.ndarray:
+    """bool [h, w]: islands of few pixels, which chance matches make."""
+    _, labels, facts, _ = cv2.connectedComponentsWithStats(known.astype(np.uint8), connectivity=8)
+    small: np.ndarray = (facts[labels, cv2.CC_STAT_AREA] < SPECK) & known
+    return small
 
 
 def _towards(inverse: np.ndarray, known: np.ndarray, far: np.ndarray) -> np.ndarray:

@@ -4,12 +4,13 @@ Where nothing could be matched - plain walls, places that one camera sees - dept
 must be the same for every camera. The surface is star-shaped as seen from the mean camera centre c: for each unit
 direction d its inverse distance q(d). On a plane n . (x - c) = h that is q = n . d / h, *linear* in d, so the energy
 
-    sum_i w_i (q_i - m_i)^2 + STIFF sum_i (q_i - p_i)^2 + TAUT sum_ij (q_i - q_j)^2,
+    sum_i w_i (q_i - m_i)^2 + STIFF sum_i (q_i - p_i)^2 + TAUT sum_ij (q_i - q_j)^2 + ANCHOR sum_j (q_j - 1 / far)^2,
 
 with p_i the value at i of the plane through its neighbours' values,
 
-continues measured walls as planes a while, then bends to a constant. m_i is measured where confirmed points lie in
-direction i; nearer ones (things in the room) and outliers lose their weight as the fit is repeated.
+continues measured walls as planes a while, then lets go towards a distance well beyond the cameras: what is too far hides
+nothing, what is too near is fog in front of another camera. m_i is measured where confirmed points lie in direction i, the
+last sum is over the other directions; nearer ones (things in the room) and outliers lose their weight as the fit is repeated.
 """
 
 from __future__ import annotations
@@ -28,7 +29,8 @@ NODES = 3000  # directions, about 3.7 degrees apart
 NEIGHBOURS = 10
 MIN_POINTS = 3  # in a direction, for a measurement
 FAR_PERCENTILE = 55.0  # of the points in a direction: single strays behind do not count
-STIFF, TAUT = 1.0, 0.01
+STIFF, TAUT, ANCHOR = 1.0, 0.003, 0.01
+BEYOND = 2.0  # far, in units of the largest distance of a camera from the centre
 TOLERANCE = 0.05  # relative residual at which a measurement has lost half its weight
 ROUNDS = 6
 STEPS = 72  # along a ray
@@ -137,15 +139,17 @@ def fit_shell(points: np.ndarray, cameras: list[Camera]) -> Shell | None:
     links = links.maximum(links.T)
     taut = sparse.diags(np.asarray(links.sum(axis=1)).ravel()) - links
     smooth = (STIFF * stiff.T @ stiff + TAUT * taut).tocsc()
-    weight = measured.astype(np.float64)
+    far = BEYOND * max(float(np.linalg.norm(camera.center - center)) for camera in cameras)
+    known[~measured] = 1.0 / max(far, 1e-6)
+    weight = np.where(measured, 1.0, ANCHOR)
     q = known
-    low, high = np.quantile(known[measured], [0.02, 0.98])
+    low, high = np.quantile(known, [0.02, 0.98])
     for _ in range(ROUNDS):
-        q = spsolve(smooth + sparse.diags(weight + 1e-9, format="csc"), weight * known)
+        q = spsolve(smooth + sparse.diags(weight, format="csc"), weight * known)
         q = np.clip(q, 0.5 * low, 2.0 * high)
         residual = (known - q) / q  # above 0: nearer than the surface
         tolerance = np.where(residual > 0, 0.5 * TOLERANCE, TOLERANCE)
-        weight = measured / (1.0 + (residual / tolerance) ** 2)
+        weight = np.where(measured, 1.0 / (1.0 + (residual / tolerance) ** 2), ANCHOR)
     return Shell(center, _as_table(tree, q))
 
 

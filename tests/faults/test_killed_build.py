@@ -20,7 +20,7 @@ from tests.recon.fit.tiny import ray_trace, ring_of_cameras
 
 ROOT = Path(__file__).resolve().parents[2]
 FRAMES, FPS = 8, 8.0
-KILLS = 4
+KILLS = int(os.environ.get("RECON_KILLS", "4"))  # random instants
 
 
 @pytest.fixture(scope="module")

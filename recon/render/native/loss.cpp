@@ -26,7 +26,8 @@
 #define RECON_LOSS_STRIP
 namespace recon {
 
-constexpr int kWindow = 11, kReach = 5, kStrip = 64;
+constexpr int kWindow = 11, kReach = 5;
+constexpr int kPairRows = 240;  // a picture is cut into twice as many strips as it has these
 constexpr float kC1 = 0.01f * 0.01f, kC2 = 0.03f * 0.03f;
 
 struct LossJob {
@@ -273,14 +274,17 @@ double L1Ssim(const float* picture, const float* target, const float* weight, in
   job.ssim_scale = job.with_ssim ? static_cast<float>(s / (3.0 * weights.centres)) : 0.0f;
   FillTaps(job.taps);
 
-  const int strips = (height + kStrip - 1) / kStrip;
+  // By the height alone, so that sums never depend on threads; few, because neighbours repeat each other's border.
+  const int wanted = 2 * ((height + kPairRows - 1) / kPairRows);
+  const int rows = std::max(2 * kWindow, (height + wanted - 1) / wanted);
+  const int strips = (height + rows - 1) / rows;
   const size_t floats = ScratchFloats(width);
   std::vector<LossSums> parts(static_cast<size_t>(strips));
   Buffer<float> scratch(floats * static_cast<size_t>(strips));
 #pragma omp parallel for schedule(dynamic, 1)
   for (int i = 0; i < strips; ++i) {
     parts[static_cast<size_t>(i)] = HWY_DYNAMIC_DISPATCH(LossStripTarget)(
-        job, i * kStrip, std::min(height, (i + 1) * kStrip), scratch.data() + floats * static_cast<size_t>(i));
+        job, i * rows, std::min(height, (i + 1) * rows), scratch.data() + floats * static_cast<size_t>(i));
   }
   LossSums total{0.0, 0.0};
   for (const LossSums& part : parts) {
