@@ -8,9 +8,10 @@ direction d its inverse distance q(d). On a plane n . (x - c) = h that is q = n 
 
 with p_i the value at i of the plane through its neighbours' values,
 
-continues measured walls as planes a while, then lets go towards a distance well beyond the cameras: what is too far hides
-nothing, what is too near is fog in front of another camera. m_i is measured where confirmed points lie in direction i, the
-last sum is over the other directions; nearer ones (things in the room) and outliers lose their weight as the fit is repeated.
+continues measured walls as planes a while, then bends to a constant or, where fewer than half of the cameras have
+measured walls behind them, lets go towards a distance well beyond the cameras: what is too far hides nothing, what is
+too near is fog in front of another camera. m_i is measured where confirmed points lie in direction i, the last sum is
+over the other directions; nearer ones (things in the room) and outliers lose their weight as the fit is repeated.
 """
 
 from __future__ import annotations
@@ -29,7 +30,9 @@ NODES = 3000  # directions, about 3.7 degrees apart
 NEIGHBOURS = 10
 MIN_POINTS = 3  # in a direction, for a measurement
 FAR_PERCENTILE = 55.0  # of the points in a direction: single strays behind do not count
-STIFF, TAUT, ANCHOR = 1.0, 0.003, 0.01
+STIFF, TAUT, ANCHOR = 1.0, 0.01, 0.03
+BEHIND = 0.8  # of a camera's distance: a measurement at least so far, near its direction, lies behind it
+SUPPORT = np.cos(np.radians(15.0))
 BEYOND = 2.0  # far, in units of the largest distance of a camera from the centre
 TOLERANCE = 0.05  # relative residual at which a measurement has lost half its weight
 ROUNDS = 6
@@ -113,6 +116,17 @@ def _plane_rows(directions: np.ndarray, neighbours: np.ndarray) -> sparse.csr_ma
     return sparse.identity(count, format="csr") - predicted
 
 
+def _enclosed(directions: np.ndarray, distances: np.ndarray, cameras: list[Camera], center: np.ndarray) -> float:
+    """Share of the cameras behind which something was measured: 1 in a closed room, 0 round a table in the open."""
+    found = 0
+    for camera in cameras:
+        offset = camera.center - center
+        away = float(np.linalg.norm(offset))
+        near = directions @ offset > SUPPORT * away
+        found += bool((distances[near] >= BEHIND * away).any())
+    return found / len(cameras)
+
+
 def fit_shell(points: np.ndarray, cameras: list[Camera]) -> Shell | None:
     """The surface through the far ones of `points` [N, 3], round the cameras; None with too few of them."""
     center = np.mean([camera.center for camera in cameras], axis=0)
@@ -141,7 +155,9 @@ def fit_shell(points: np.ndarray, cameras: list[Camera]) -> Shell | None:
     smooth = (STIFF * stiff.T @ stiff + TAUT * taut).tocsc()
     far = BEYOND * max(float(np.linalg.norm(camera.center - center)) for camera in cameras)
     known[~measured] = 1.0 / max(far, 1e-6)
-    weight = np.where(measured, 1.0, ANCHOR)
+    enclosed = _enclosed(directions[measured], 1.0 / known[measured], cameras, center)
+    anchor = 1e-9 + ANCHOR * max(0.0, 1.0 - 2.0 * enclosed)
+    weight = np.where(measured, 1.0, anchor)
     q = known
     low, high = np.quantile(known, [0.02, 0.98])
     for _ in range(ROUNDS):
@@ -149,7 +165,7 @@ def fit_shell(points: np.ndarray, cameras: list[Camera]) -> Shell | None:
         q = np.clip(q, 0.5 * low, 2.0 * high)
         residual = (known - q) / q  # above 0: nearer than the surface
         tolerance = np.where(residual > 0, 0.5 * TOLERANCE, TOLERANCE)
-        weight = np.where(measured, 1.0 / (1.0 + (residual / tolerance) ** 2), ANCHOR)
+        weight = np.where(measured, 1.0 / (1.0 + (residual / tolerance) ** 2), anchor)
     return Shell(center, _as_table(tree, q))
 
 
