@@ -40,7 +40,7 @@ def rows_in_window(model: Model, t: float | None, camera: Camera, window: Window
             )
             means = torch.cat([means[:split], moved])
             alive[split:] &= model.temporal_factor(t) >= PHI_MIN
-    pose = torch.from_numpy(camera.cam_from_world.astype(np.float32)).to(means.device)
+    pose = torch.from_numpy(camera.cam_from_world.astype(np.float32)).to(means.device, means.dtype)
     x, y, z = torch.addmm(pose[:3, 3], means, pose[:3, :3].T).unbind(1)
     alive &= z > 0.999 * config.near
     logs = g["log_scales"].detach()[: len(means)]
