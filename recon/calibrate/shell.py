@@ -24,7 +24,7 @@ from scipy.sparse.linalg import factorized, spsolve
 from scipy.spatial import cKDTree
 
 from recon.calibrate.cloud import Points
-from recon.geometry.camera import Camera
+from recon.geometry.camera import Camera, pixel_centres, unproject
 
 NODES = 3000  # directions, about 3.7 degrees apart
 NEIGHBOURS = 10
@@ -33,7 +33,7 @@ FAR_PERCENTILE = 55.0  # of the points in a direction: single strays behind do n
 STIFF, TAUT, ANCHOR = 1.0, 0.01, 0.03
 BEHIND = 0.8  # of a camera's distance: a measurement at least so far, near its direction, lies behind it
 SUPPORT = np.cos(np.radians(15.0))
-BEYOND = 2.0  # far, in units of the largest distance of a camera from the centre
+BEYOND = 2.0  # far, in units of the largest distance of a camera, or the usual one of a point, from the centre
 TOLERANCE = 0.05  # relative residual at which a measurement has lost half its weight
 ROUNDS = 6
 STEPS = 72  # along a ray
@@ -68,9 +68,7 @@ class Shell:
         """
         far = REACH / float(np.median(self.table))
         z = near * (max(far, 2 * near) / near) ** np.linspace(0.0, 1.0, STEPS)
-        v, u = np.mgrid[: camera.height, : camera.width] + 0.5
-        rays = np.stack([(u - camera.cx) / camera.fx, (v - camera.cy) / camera.fy, np.ones_like(u)], axis=-1)
-        rays = (rays @ camera.cam_from_world[:3, :3]).reshape(-1, 3)
+        rays = unproject(camera, pixel_centres(camera.width, camera.height)) @ camera.cam_from_world[:3, :3]
         ratio = np.empty((STEPS, len(rays)))  # distance from the centre over the surface's in that direction
         for k in range(STEPS):
             offset = camera.center + z[k] * rays - self.center
@@ -105,6 +103,15 @@ def sphere_directions(count: int) -> np.ndarray:
     return np.stack([ring * np.cos(angle), ring * np.sin(angle), z], axis=1)
 
 
+def _laplacian(neighbours: np.ndarray) -> sparse.csr_matrix:
+    """[M, M]: q' L q is the sum of (q_i - q_j)^2 over the pairs that `neighbours` [M, k] links, either way."""
+    count, k = neighbours.shape
+    rows = np.repeat(np.arange(count), k)
+    links = sparse.csr_matrix((np.ones(rows.size), (rows, neighbours.ravel())), shape=(count, count))
+    links = links.maximum(links.T)
+    return (sparse.diags(np.asarray(links.sum(axis=1)).ravel()) - links).tocsr()
+
+
 def _plane_rows(directions: np.ndarray, neighbours: np.ndarray) -> sparse.csr_matrix:
     """[M, M]: q minus what the plane through the neighbours' values predicts, 0 for every plane."""
     count, k = neighbours.shape
@@ -136,7 +143,7 @@ def fit_shell(points: np.ndarray, cameras: list[Camera]) -> Shell | None:
     distance = np.linalg.norm(offset, axis=1)
     usable = distance > 1e-9
     offset, distance = offset[usable], distance[usable]
-    _, node = tree.query(offset / np.maximum(distance, 1e-12)[:, None])
+    _, node = tree.query(offset / distance[:, None])
     order = np.lexsort((distance, node))
     count = np.bincount(node, minlength=NODES)
     measured = count >= MIN_POINTS
@@ -148,13 +155,10 @@ def fit_shell(points: np.ndarray, cameras: list[Camera]) -> Shell | None:
     known[measured] = 1.0 / distance[order][pick[measured]]
     neighbours = tree.query(directions, k=NEIGHBOURS + 1)[1][:, 1:]
     stiff = _plane_rows(directions, neighbours)
-    rows = np.repeat(np.arange(NODES), NEIGHBOURS)
-    links = sparse.csr_matrix((np.ones(rows.size), (rows, neighbours.ravel())), shape=(NODES, NODES))
-    links = links.maximum(links.T)
-    taut = sparse.diags(np.asarray(links.sum(axis=1)).ravel()) - links
-    smooth = (STIFF * stiff.T @ stiff + TAUT * taut).tocsc()
-    far = BEYOND * max(float(np.linalg.norm(camera.center - center)) for camera in cameras)
-    known[~measured] = 1.0 / max(far, 1e-6)
+    smooth = (STIFF * stiff.T @ stiff + TAUT * _laplacian(neighbours)).tocsc()
+    # Cameras side by side are near their centre; then what they see says how large the place is.
+    reach = max(float(np.linalg.norm(camera.center - center)) for camera in cameras)
+    known[~measured] = 1.0 / (BEYOND * max(reach, float(np.median(1.0 / known[measured]))))
     enclosed = _enclosed(directions[measured], 1.0 / known[measured], cameras, center)
     anchor = 1e-9 + ANCHOR * max(0.0, 1.0 - 2.0 * enclosed)
     weight = np.where(measured, 1.0, anchor)
@@ -184,10 +188,7 @@ def backdrop(shell: Shell, points: Points) -> Points:
         return points.select(np.zeros(len(points), bool))
     bare = ~covered
     neighbours = cKDTree(directions).query(directions, k=7)[1][:, 1:]
-    rows = np.repeat(np.arange(BACKDROP_NODES), 6)
-    links = sparse.csr_matrix((np.ones(rows.size), (rows, neighbours.ravel())), shape=(BACKDROP_NODES,) * 2)
-    links = links.maximum(links.T)
-    laplace = (sparse.diags(np.asarray(links.sum(axis=1)).ravel()) - links).tocsr()
+    laplace = _laplacian(neighbours)
     known = points.rgb[nearest[covered]].mean(axis=1)
     solve = factorized(laplace[bare][:, bare].tocsc() + 1e-9 * sparse.identity(int(bare.sum()), format="csc"))
     force = -laplace[bare][:, covered] @ known

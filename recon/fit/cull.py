@@ -19,9 +19,9 @@ from torch import Tensor
 from recon.fit.model import PHI_MIN, Model
 from recon.fit.sampler import Window
 from recon.geometry.camera import Camera
+from recon.render.backends.reference import CLAMP_MARGIN
 from recon.render.types import RasterConfig
 
-BORDER = 0.15  # of the picture's side: where the rasteriser clamps the Jacobian
 SLACK = 2.0  # pixels, far above the rounding of the bound
 
 
@@ -35,10 +35,7 @@ def rows_in_window(model: Model, t: float | None, camera: Camera, window: Window
         if t is None:
             means, alive = means[:split], alive[:split]
         else:
-            moved = (
-                means[split:] + model.time["velocities"].detach() * (t - model.time["time_centers"].detach())[:, None]
-            )
-            means = torch.cat([means[:split], moved])
+            means = model.means_at(t)
             alive[split:] &= model.temporal_factor(t) >= PHI_MIN
     pose = torch.from_numpy(camera.cam_from_world.astype(np.float32)).to(means.device, means.dtype)
     x, y, z = torch.addmm(pose[:3, 3], means, pose[:3, :3].T).unbind(1)
@@ -50,7 +47,7 @@ def rows_in_window(model: Model, t: float | None, camera: Camera, window: Window
              (y, camera.fy, camera.cy, camera.height, window.top, window.bottom))  # fmt: skip
     for along, focal, center, side, low, high in spans:
         ratio = along / z
-        limit = max(center + BORDER * side, side - center + BORDER * side) / focal
+        limit = max(center + CLAMP_MARGIN * side, side - center + CLAMP_MARGIN * side) / focal
         variance = (focal * size / z).square() * (1.0 + ratio.clamp(-limit, limit).square()) + config.eps2d
         radius = reach * variance.sqrt() + SLACK
         at = focal * ratio + center

@@ -124,10 +124,10 @@ class Fit:
         """Adam on those rows of `part`, which are the rows `rows` of the model, that any pixel of the patch saw."""
         self._set_rates()
         split, own = self.model.num_static, part.num_static
+        leaves = {key: part.gaussians[key].grad for key in GAUSSIAN_KEYS}
         for name, chosen in (("static", slice(0, own)), ("residual", slice(own, part.num_rows))):
             if name not in self.optimizers:
                 continue
-            leaves = {key: part.gaussians[key].grad for key in GAUSSIAN_KEYS}
             grads = {key: grad[chosen] for key, grad in leaves.items() if grad is not None}
             into = rows[chosen]
             if name == "residual":

@@ -80,6 +80,12 @@ class Model:
         offset = (t - self.time["time_centers"]) * torch.exp(-self.time["log_durations"])
         return torch.exp(-0.5 * offset * offset)
 
+    def means_at(self, t: float) -> Tensor:
+        """Positions [N, 3] at time t [s]."""
+        means, split = self.gaussians["means"], self.num_static
+        moved = means[split:] + self.time["velocities"] * (t - self.time["time_centers"])[:, None]
+        return torch.cat([means[:split], moved])
+
     def at(self, t: float | None) -> Posed:
         """The table at time t [s]; None draws the static rows alone."""
         g = self.gaussians
@@ -89,12 +95,10 @@ class Model:
         if split < self.num_rows:
             if t is None:
                 factor = torch.zeros(self.num_rows - split, device=means.device)
-                moved = means[split:]
             else:
                 factor = self.temporal_factor(t)
-                moved = means[split:] + self.time["velocities"] * (t - self.time["time_centers"])[:, None]
                 factor = torch.where(factor < PHI_MIN, torch.zeros_like(factor), factor)
-            means = torch.cat([means[:split], moved])
+                means = self.means_at(t)
             opacities = torch.cat([opacities[:split], opacities[split:] * factor])
         return Posed(means, g["quats"], torch.exp(g["log_scales"]), opacities, g["sh"])
 

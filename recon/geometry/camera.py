@@ -202,7 +202,7 @@ def distort_map(camera: Camera, ideal: Camera) -> np.ndarray:
 
     With cv2.remap(ideal_picture, map - 0.5, None, ...) it makes the distorted picture from the ideal one.
     """
-    rays = unproject(camera, _pixel_centres(camera.width, camera.height))
+    rays = unproject(camera, pixel_centres(camera.width, camera.height))
     uv = rays[:, :2] * [ideal.fx, ideal.fy] + [ideal.cx, ideal.cy]
     return _as_map(uv, camera, ideal)
 
@@ -212,7 +212,7 @@ def undistort_map(camera: Camera, ideal: Camera) -> np.ndarray:
 
     With cv2.remap(real_picture, map - 0.5, None, ...) it makes the ideal picture from the distorted one.
     """
-    xy = (_pixel_centres(ideal.width, ideal.height) - [ideal.cx, ideal.cy]) / [ideal.fx, ideal.fy]
+    xy = (pixel_centres(ideal.width, ideal.height) - [ideal.cx, ideal.cy]) / [ideal.fx, ideal.fy]
     uv = distort(camera, xy) * [camera.fx, camera.fy] + [camera.cx, camera.cy]
     return _as_map(uv, ideal, camera)
 
@@ -280,7 +280,7 @@ def _held_within(xy: np.ndarray, limit: float) -> np.ndarray:
     return xy * shrink[:, None]
 
 
-def _pixel_centres(width: int, height: int) -> np.ndarray:
+def pixel_centres(width: int, height: int) -> np.ndarray:
     """[H * W, 2] positions of all pixel centres, row by row."""
     u, v = np.meshgrid(np.arange(width) + 0.5, np.arange(height) + 0.5)
     return np.stack([u.ravel(), v.ravel()], 1)

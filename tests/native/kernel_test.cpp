@@ -194,6 +194,25 @@ void AdamCase(size_t rows, size_t width) {
   }
 }
 
+// Gradients of every third row, in reverse; entries of a row at rates that grow with their place.
+void AdamRowsCase(size_t rows, size_t width) {
+  std::vector<float> param(rows * width, 1.0f), m(rows * width), v(rows * width), columns(width);
+  std::vector<int32_t> steps(rows, 1), index;
+  for (size_t i = rows; i-- > 0;) {
+    if (i % 3 == 0) index.push_back(static_cast<int32_t>(i));
+  }
+  const std::vector<float> grad(index.size() * width, 0.5f);
+  for (size_t k = 0; k < width; ++k) columns[k] = static_cast<float>(k + 1);
+  AdamStep(param.data(), grad.data(), m.data(), v.data(), steps.data(), {index.size(), index.data(), nullptr}, width,
+           {0.01, 0.9, 0.999, 1e-15, columns.data()});
+  for (size_t i = 0; i < rows; ++i) {
+    for (size_t k = 0; k < width; ++k) {
+      const float wanted = i % 3 == 0 ? 1.0f - 0.01f * columns[k] : 1.0f;
+      Check(std::fabs(param[i * width + k] - wanted) < 1e-5f, "adam by rows, width " + std::to_string(width));
+    }
+  }
+}
+
 void RunAll(const std::string& target) {
   SetTarget(target);
   Options antialiased = kOptions;
@@ -210,7 +229,10 @@ void RunAll(const std::string& target) {
     LossCase(75, 23, 1.0f, weighted);
     LossCase(3, 5, 0.0f, weighted);
   }
-  for (const size_t width : {1u, 3u, 4u, 15u, 16u, 27u, 48u}) AdamCase(301, width);
+  for (const size_t width : {1u, 3u, 4u, 15u, 16u, 27u, 48u}) {
+    AdamCase(301, width);
+    AdamRowsCase(301, width);
+  }
 }
 
 }  // namespace

@@ -210,9 +210,8 @@ NB_MODULE(_native, m) {
         "color"_a, "alpha"_a, "depth"_a, "v_color"_a.none(), "v_alpha"_a.none(), "v_depth"_a.none());
   m.def("to_bytes", &recon::ToBytes, "image"_a);
   m.def("l1_ssim", &recon::Loss, "picture"_a, "target"_a, "weight"_a.none(), "ssim_weight"_a, "want_grad"_a);
-  m.def("adam_step", &recon::Adam, "param"_a, "grad"_a, "exp_avg"_a, "exp_avg_sq"_a, "steps"_a, "rows"_a.none(), "visible"_a.none(),
-        "columns"_a.none(), "lr"_a,
-        "beta1"_a, "beta2"_a, "eps"_a);
+  m.def("adam_step", &recon::Adam, "param"_a, "grad"_a, "exp_avg"_a, "exp_avg_sq"_a, "steps"_a, "rows"_a.none(),
+        "visible"_a.none(), "columns"_a.none(), "lr"_a, "beta1"_a, "beta2"_a, "eps"_a);
   m.def("targets", &recon::Targets);
   m.def("set_target", &recon::SetTarget, "name"_a);
   m.def("set_threads", [](int n) { omp_set_num_threads(n > 0 ? n : omp_get_num_procs()); }, "n"_a);

@@ -82,6 +82,20 @@ def test_a_camera_outside_looks_through_the_near_side() -> None:
     assert 1.0 / shell.inverse_depth(camera, 0.1)[8, 8] == pytest.approx(7.0, rel=0.05)
 
 
+def test_cameras_side_by_side_see_no_wall_before_their_faces() -> None:
+    """Four cameras in a row of 0.3 m look at a wall 3 m away: what they do not see is not nearer than that."""
+    cameras = []
+    for k in range(4):
+        pose = np.eye(4)
+        pose[0, 3] = -0.1 * k
+        cameras.append(Camera(f"c{k}", 64, 48, 60.0, 60.0, 32.0, 24.0, cam_from_world=pose))
+    wall = np.concatenate([np.random.default_rng(2).uniform(-1.5, 1.5, (20_000, 2)), np.full((20_000, 1), 3.0)], axis=1)
+    shell = fit_shell(wall, cameras)
+    assert shell is not None
+    assert distance(shell, sphere_directions(5000)).min() > 2.8
+    assert np.abs(1.0 / shell.inverse_depth(cameras[1], 0.1)[16:32, 24:40] / 3.0 - 1.0).max() < 0.03
+
+
 def test_too_little_gives_no_surface() -> None:
     assert fit_shell(np.zeros((0, 3)), ring_of_cameras()) is None
     assert fit_shell(ball(3.0, 40), ring_of_cameras()) is None
