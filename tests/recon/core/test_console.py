@@ -106,11 +106,10 @@ def test_the_live_line_is_rewritten_and_cleared(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setenv("TERM", "xterm")
     master, slave = os.openpty()
     clock = Clock()
-    with os.fdopen(slave, "w") as stream:
-        with Console("auto", stream, clock) as console:
-            assert console.mode == "rich"
-            run_stage(console, clock, steps=5)
-            console.consume(Message("warning", "dark"))
+    with os.fdopen(slave, "w") as stream, Console("auto", stream, clock) as console:
+        assert console.mode == "rich"
+        run_stage(console, clock, steps=5)
+        console.consume(Message("warning", "dark"))
     text = _all_of(master).decode()
     os.close(master)
     assert "fit 1/5 | 2 it/s" in text
