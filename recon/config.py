@@ -28,7 +28,8 @@ class BuildConfig:
     masks: Path | None = None
     """Folder of foreground masks laid out like the videos. Default: a `seg` or `masks` folder beside them."""
     robot: Path | None = None
-    """Robot description (MJCF or URDF). Default: the calibration's `robot` entry."""
+    """Robot description (MJCF or URDF), or `none`. Default: the `robot` entry of the calibration, else of a rig.json
+    beside the videos that places the cameras alike."""
     joints: Path | None = None
     """Joint log (CSV: time_s, then one column per joint). Default: the calibration's `robot` entry."""
     fps: float = 30.0

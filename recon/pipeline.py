@@ -34,16 +34,19 @@ from recon.capture.store import FrameStore, build_store, fingerprint, open_store
 from recon.config import BuildConfig
 from recon.core.config import to_dict
 from recon.core.device import resolve_device, set_strict_precision
-from recon.core.errors import InputError, UsageError
+from recon.core.errors import CalibrationError, InputError, UsageError
 from recon.core.events import Artifact, Event, Message, StageFinished, StageStarted
 from recon.core.files import inside, locked, read_json, sha256_file, write_json, writing
 from recon.core.seeding import numpy_generator
 from recon.draw import SceneCamera
+from recon.fit.bodies import BodyMotion
 from recon.fit.carve import FreeSpace
+from recon.fit.clock import find_clock_offset
 from recon.fit.colour import ColourModel
 from recon.fit.data import Frames, StoredFrames
 from recon.fit.fit import NEAR, Fit, Stage
 from recon.fit.hull import search_volume
+from recon.fit.links import link_bodies, link_gaussians
 from recon.fit.model import Model
 from recon.fit.moving import moving_points
 from recon.fit.plate import Plate, make_plate
@@ -57,9 +60,11 @@ from recon.render.backends import select_name
 from recon.report.write import BuildRecord, write_report
 from recon.scene.folder import save_scene
 from recon.scene.gaussians import Gaussians
-from recon.scene.scene import Scene
+from recon.scene.scene import Body, Scene
 
 T = TypeVar("T")
+NO_ROBOT = "none"  # --robot none
+SAME_PLACE, SAME_TURN_DEG = 0.02, 2.0  # share of the extent; degrees: as far as two calibrations of one rig may differ
 HULL_CELLS = 256  # along the longest side of the searched volume
 UP_ROTATIONS = {
     "z": np.eye(3),
@@ -83,6 +88,7 @@ class Inputs:
     robot: KnownRobot | None
     out: Path
     work: Path
+    notes: list[Message] = field(default_factory=list)
 
 
 @dataclass
@@ -93,6 +99,7 @@ class Fitted:
     model: Model
     colour: ColourModel
     near: float  # metres, of the rasteriser
+    bodies: list[Body]
 
 
 @dataclass
@@ -142,10 +149,17 @@ def open_inputs(config: BuildConfig) -> Inputs:
     cameras = {name: placed.cameras[name] for name in capture.cameras}
     up = "z" if config.up != "rig" or rig.world_up == "z" else "unknown"
     found = robot_entry(config, rig, paths)
+    notes = []
+    if found is None and str(config.robot) != NO_ROBOT:
+        found = recorded_robot(config.videos, rig, paths)
+        if found is not None:
+            text = f"the robot is the one that {found[0] / 'rig.json'} names; --robot {NO_ROBOT} leaves it out"
+            notes.append(Message("info", text))
     robot = None if found is None else open_robot(*found, scene_from_rig)
     if found is not None:
         rig = replace(rig, robot=found[1])
-    return Inputs(rig, cameras, up, capture, scene_from_rig, robot, out, out.parent / f".{out.name}.work")
+    work = out.parent / f".{out.name}.work"
+    return Inputs(rig, cameras, up, capture, scene_from_rig, robot, out, work, notes)
 
 
 def robot_entry(config: BuildConfig, rig: Rig, paths: list[Path]) -> tuple[Path, RobotEntry] | None:
@@ -153,6 +167,8 @@ def robot_entry(config: BuildConfig, rig: Rig, paths: list[Path]) -> tuple[Path,
 
     --robot may also be a calibration file whose `robot` entry is meant.
     """
+    if str(config.robot) == NO_ROBOT:
+        return None
     for file in (config.robot, config.joints):
         if file is not None and not file.is_file():
             raise InputError(f"{file}: no such file", fix="check --robot and --joints")
@@ -177,6 +193,38 @@ def robot_entry(config: BuildConfig, rig: Rig, paths: list[Path]) -> tuple[Path,
     return root, RobotEntry(relative[0], kind, body, relative[1] if len(relative) > 1 else None, base)
 
 
+def recorded_robot(videos: Path, rig: Rig, paths: list[Path]) -> tuple[Path, RobotEntry] | None:
+    """(folder, entry) of the robot that the recordings' own calibration file names, when another one was given.
+
+    Only when that file places the same cameras where `rig` does: then both speak of one world.
+    """
+    try:
+        found = find_calibration(videos)
+    except CalibrationError:
+        return None
+    if len(found) != 1 or found[0].resolve() in {path.resolve() for path in paths}:
+        return None
+    own = load_rig(found)
+    entry = own.robot
+    if entry is None or entry.joint_log is None or entry.world_from_base is None or not same_world(own, rig):
+        return None
+    return found[0].resolve().parent, entry
+
+
+def same_world(a: Rig, b: Rig) -> bool:
+    """Whether two rigs place at least three cameras of the same names alike, up to errors of calibration."""
+    names = sorted(a.cameras.keys() & b.cameras.keys())
+    if len(names) < 3:
+        return False
+    size = scene_extent([a.cameras[name] for name in names])
+    for name in names:
+        one, two = a.cameras[name], b.cameras[name]
+        turned = float(np.trace(one.cam_from_world[:3, :3] @ two.cam_from_world[:3, :3].T) - 1.0) / 2.0
+        if np.linalg.norm(one.center - two.center) > SAME_PLACE * size or turned < np.cos(np.radians(SAME_TURN_DEG)):
+            return False
+    return True
+
+
 def build(config: BuildConfig) -> Iterator[Event]:
     """Run or resume a build; yields events, the last one the scene's `Artifact`."""
     log = Log()
@@ -186,6 +234,7 @@ def build(config: BuildConfig) -> Iterator[Event]:
     set_strict_precision()
     inputs = open_inputs(config)
     yield from inputs.capture.messages
+    yield from inputs.notes
     key = build_key(inputs, settings)
     if _already_built(inputs.out, key, config.overwrite):
         yield Message("info", f"{inputs.out} is up to date: built from the same recordings with the same settings")
@@ -333,9 +382,9 @@ def _fit(
     """Silhouettes, plates, points, static fit, moving points, joint fit."""
     work = inputs.work
     frames: Frames = stored
+    with_robot: RobotFrames | None = None
     if inputs.robot is not None:
-        with_robot = RobotFrames(stored, inputs.robot)
-        yield from with_robot.draw_all()
+        with_robot = yield from _with_robot(stored, inputs.robot)
         frames = with_robot
     count = len(frames.cameras)
     started = time.monotonic()
@@ -377,17 +426,23 @@ def _fit(
     )
     yield from fit.run(work / "static")
     if settings.iterations_joint == 0:
-        return Fitted(frames, model, colour, NEAR * extent)
+        return Fitted(frames, model, colour, NEAR * extent, [])
 
     started = time.monotonic()
     yield StageStarted("moving")
     volume = search_volume(frames.cameras, points)
     cell = float((volume.high - volume.low).max()) / HULL_CELLS
-    moving = moving_points(frames, plates, volume, cell, settings.keyframe_gap_s)
+    bodies: list[Body] = []
+    links = Gaussians.empty(settings.sh_degree)
+    if with_robot is not None and settings.budget_robot > 0:
+        bodies = link_bodies(with_robot.robot, *_time_range(frames))
+        links = link_gaussians(with_robot.robot, bodies, settings.budget_robot, settings.sh_degree, settings.seed)
+    moving = moving_points(frames, plates, volume, cell, settings.keyframe_gap_s, with_robot if bodies else None)
     rng = numpy_generator(settings.seed, 0, "seed residual")
     residual = residual_gaussians(moving, settings.budget_residual, settings.sh_degree, rng)
     yield StageFinished("moving", time.monotonic() - started, {"points": float(len(moving.positions))})
-    model = Model.from_table(Gaussians.concat([model.to_table(), residual.to(device)]))
+    every = Gaussians.concat([model.to_table(), links.to(device), residual.to(device)])
+    model = Model.from_table(every, BodyMotion([body.track for body in bodies if body.track is not None]))
     joint = JointSampler(
         frames, plates, priors, settings.seed, settings.patch, settings.foreground_share, settings.foreground_weight
     )
@@ -396,7 +451,29 @@ def _fit(
         model, joint, colour, settings, stage, extent=extent, device=device, backend=backend, free_space=free_space
     )
     yield from fit.run(work / "joint")
-    return Fitted(frames, model, colour, NEAR * extent)
+    return Fitted(frames, model, colour, NEAR * extent, bodies)
+
+
+def _with_robot(stored: StoredFrames, robot: KnownRobot) -> Generator[Event, None, RobotFrames]:
+    """The frames with the robot's silhouettes, its clock and the cameras' set right by how it moves in the pictures."""
+    yield StageStarted("clock")
+    started = time.monotonic()
+    offset = find_clock_offset(robot, stored)
+    lags = {name: lag for name, lag in zip(stored.names, offset.lags, strict=True) if lag != 0.0}
+    if offset.sure:
+        late = "".join(f"; camera {name} lags by {1000 * lag:.0f} ms" for name, lag in lags.items())
+        yield Message("info", f"the robot's clock is {1000 * offset.seconds:+.0f} ms against the cameras'{late}")
+    else:
+        yield Message("warning", "the pictures do not tell the robot's clock from the cameras'; taken to be the same")
+    yield StageFinished("clock", time.monotonic() - started, {"offset_s": offset.seconds, "agreement": offset.score})
+    frames = RobotFrames(stored, robot.shifted(offset.seconds), offset.lags)
+    yield from frames.draw_all()
+    return frames
+
+
+def _time_range(frames: Frames) -> tuple[float, float]:
+    """First and last frame time, seconds."""
+    return min(float(t[0]) for t in frames.times), max(float(t[-1]) for t in frames.times)
 
 
 def plates_as_uint8(plates: list[Plate]) -> list[np.ndarray]:
@@ -408,13 +485,11 @@ def assemble(inputs: Inputs, fitted: Fitted, key: str) -> Scene:
     """The scene of a finished fit; rows that never show are dropped."""
     frames, table = fitted.frames, fitted.model.to_table().to("cpu")
     shown = torch.sigmoid(table.logit_opacities) >= 1.0 / 255.0
-    start = min(float(t[0]) for t in frames.times)
-    end = max(float(t[-1]) for t in frames.times)
     return Scene(
         gaussians=table.select(shown),
-        bodies=[],
+        bodies=fitted.bodies,
         rig=inputs.rig,
-        time_range=(start, end),
+        time_range=_time_range(frames),
         scene_from_rig=inputs.scene_from_rig,
         up=inputs.up,
         metric=inputs.rig.units == "metres",

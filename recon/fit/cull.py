@@ -36,7 +36,7 @@ def rows_in_window(model: Model, t: float | None, camera: Camera, window: Window
             means, alive = means[:split], alive[:split]
         else:
             means = model.means_at(t)
-            alive[split:] &= model.temporal_factor(t) >= PHI_MIN
+            alive[split + model.num_rigid :] &= model.temporal_factor(t) >= PHI_MIN
     pose = torch.from_numpy(camera.cam_from_world.astype(np.float32)).to(means.device, means.dtype)
     x, y, z = torch.addmm(pose[:3, 3], means, pose[:3, :3].T).unbind(1)
     alive &= z > 0.999 * config.near

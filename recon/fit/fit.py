@@ -54,7 +54,7 @@ class Stage:
     """What one stage of the fit does.
 
     name: for events and checkpoints. start: number of iterations done by earlier stages. means_rate: (first, last)
-    multiples of the learning rate of static positions; residual positions always start at 1.
+    multiples of the learning rate of static and rigid positions; residual positions always start at 1.
     """
 
     name: str
@@ -81,31 +81,28 @@ class Fit:
         self.average: dict[str, float] = {}
         rows = model.num_rows
         self.scores = torch.zeros(rows, device=device)  # screen gradient, summed since the last relocation
-        self.views: dict[str, dict[str, Tensor]] = {p: self._row_views(p, rows) for p, rows in self._parts().items()}
+        self.views: dict[str, dict[str, Tensor]] = {p: self._row_views(p, rows) for p, rows in model.parts.items()}
         self.optimizers = {
-            part: SparseAdam(views, dict.fromkeys(views, 0.0), columns={"sh": self._sh_rates()}, backend=backend)
+            part: SparseAdam(views, dict.fromkeys(views, 0.0), columns={"sh": self._sh_rates(part)}, backend=backend)
             for part, views in self.views.items()
         }
 
     # --- optimiser ------------------------------------------------------------------------------------------------
 
-    def _parts(self) -> dict[str, slice]:
-        split = self.model.num_static
-        parts = {"static": slice(0, split)}
-        if split < self.model.num_rows:
-            parts["residual"] = slice(split, self.model.num_rows)
-        return parts
-
     def _row_views(self, part: str, rows: slice) -> dict[str, Tensor]:
-        """The leaves' rows of one part, sharing memory, so that static and residual rows have their own rates."""
+        """The leaves' rows of one part, sharing memory, so that each kind of rows has its own rates."""
         views = {key: self.model.gaussians[key].detach()[rows] for key in GAUSSIAN_KEYS}
         if part == "residual":
             views |= {key: self.model.time[key].detach() for key in TIME_KEYS}
         return views
 
-    def _sh_rates(self) -> Tensor:
-        """[K, 3]: degree 0 learns at the full rate, what depends on the direction more slowly."""
-        factors = torch.full(self.model.gaussians["sh"].shape[1:], self.settings.rates.sh_rest, device=self.device)
+    def _sh_rates(self, part: str) -> Tensor:
+        """[K, 3]: degree 0 learns at the full rate, what depends on the direction more slowly, on bodies not at all.
+
+        The light does not turn with a body, so such colours would be wrong as soon as it did.
+        """
+        rest = 0.0 if part == "rigid" else self.settings.rates.sh_rest
+        factors = torch.full(self.model.gaussians["sh"].shape[1:], rest, device=self.device)
         factors[0] = 1.0
         return factors
 
@@ -116,23 +113,21 @@ class Fit:
             for key in optimizer.lrs:
                 rate = getattr(rates, key)
                 if key in ("means", "velocities"):
-                    decay = (first * (last / first) ** progress) if part == "static" else 0.01**progress
+                    decay = 0.01**progress if part == "residual" else first * (last / first) ** progress
                     rate = rate * self.extent * decay
                 optimizer.lrs[key] = rate
 
     def _apply_step(self, part: Model, rows: Tensor, touched: Tensor) -> None:
         """Adam on those rows of `part`, which are the rows `rows` of the model, that any pixel of the patch saw."""
         self._set_rates()
-        split, own = self.model.num_static, part.num_static
         leaves = {key: part.gaussians[key].grad for key in GAUSSIAN_KEYS}
-        for name, chosen in (("static", slice(0, own)), ("residual", slice(own, part.num_rows))):
+        for name, chosen in part.parts.items():
             if name not in self.optimizers:
                 continue
             grads = {key: grad[chosen] for key, grad in leaves.items() if grad is not None}
-            into = rows[chosen]
             if name == "residual":
-                into = into - split
                 grads |= {key: leaf.grad for key, leaf in part.time.items() if leaf.grad is not None}
+            into = rows[chosen] - self.model.parts[name].start
             self.optimizers[name].step_rows(grads, into.to(torch.int32), touched[chosen])
 
     # --- one iteration --------------------------------------------------------------------------------------------
@@ -222,14 +217,15 @@ class Fit:
 
     @torch.no_grad()
     def relocate(self) -> int:
-        """Rebirth of dead rows at rows that are opaque or wanted; static and residual rows keep to their own kind."""
+        """Rebirth of dead rows at rows that are opaque or wanted; rows keep to their own kind, those of bodies stay."""
         moved = 0
         if self.free_space is not None:
             static = self.views["static"]
             blocked = self.free_space.in_the_way(static["means"].cpu().numpy().astype(np.float64))
             static["logit_opacities"][torch.from_numpy(blocked).to(self.device, torch.bool)] = DEAD_LOGIT
-        for part, rows in self._parts().items():
-            moved += self._relocate_rows(part, rows)
+        for part, rows in self.model.parts.items():
+            if part != "rigid":
+                moved += self._relocate_rows(part, rows)
         self.scores.zero_()
         return moved
 

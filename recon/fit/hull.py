@@ -42,14 +42,20 @@ def search_volume(cameras: list[Camera], points: np.ndarray) -> Volume:
 
 
 def _votes(
-    points: np.ndarray, reach: float, distances: list[np.ndarray], cameras: list[Camera]
+    points: np.ndarray,
+    reach: float,
+    distances: list[np.ndarray],
+    cameras: list[Camera],
+    hidden: list[np.ndarray] | None,
 ) -> tuple[np.ndarray, np.ndarray]:
     """How many cameras see each point, and in how many of them it touches the mask."""
     seen = np.zeros(len(points), dtype=np.int32)
     inside = np.zeros(len(points), dtype=np.int32)
-    for camera, distance in zip(cameras, distances, strict=True):
+    for k, (camera, distance) in enumerate(zip(cameras, distances, strict=True)):
         visible, column, row, depth = pixel_cells(camera, points)
         visible &= depth > 1e-3
+        if hidden is not None:
+            visible &= ~hidden[k][row, column]
         seen += visible
         at = distance[row[visible], column[visible]]
         inside[visible] += at <= camera.fx * reach / depth[visible] + 0.5
@@ -57,11 +63,17 @@ def _votes(
 
 
 def visual_hull(
-    masks: list[np.ndarray], cameras: list[Camera], volume: Volume, cell: float, miss_share: float = 0.1
+    masks: list[np.ndarray],
+    cameras: list[Camera],
+    volume: Volume,
+    cell: float,
+    miss_share: float = 0.1,
+    hidden: list[np.ndarray] | None = None,
 ) -> np.ndarray:
     """Centres [M, 3] of the hull's cells of about `cell` metres.
 
-    masks: bool [H, W] per camera. A cell is kept when at least `MIN_VIEWS` cameras see it and all but `miss_share` of
+    masks: bool [H, W] per camera. hidden: likewise, pixels that say nothing (a known robot is in front, or is what they
+    show). A cell is kept when at least `MIN_VIEWS` cameras see it and all but `miss_share` of
     them (rounded down) have it inside their mask.
     """
     # distance, in pixels, of every pixel to the nearest mask pixel
@@ -81,7 +93,7 @@ def visual_hull(
     for level in range(splits + 1):
         # the last level tests the cell's centre, coarser ones anything the cell could hold
         reach = size * np.sqrt(3) / 2 if level < splits else 0.0
-        seen, inside = _votes(centers, reach, distances, cameras)
+        seen, inside = _votes(centers, reach, distances, cameras, hidden)
         keep = (seen >= MIN_VIEWS) & (inside >= seen - np.floor(miss_share * seen))
         centers = centers[keep]
         if level < splits:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import cv2
@@ -35,6 +35,10 @@ class KnownRobot:
     joints: JointLog
     world_from_base: np.ndarray  # [4, 4]
 
+    def shifted(self, seconds: float) -> KnownRobot:
+        """The same robot with a joint log whose clock was `seconds` ahead of the cameras'."""
+        return replace(self, joints=replace(self.joints, times=self.joints.times - seconds))
+
     def mask(self, camera: Camera, t: float) -> np.ndarray:
         """bool [H, W]: the robot in an ideal camera's picture at t [s]."""
         small = camera.scaled(SCALE)
@@ -61,11 +65,16 @@ def open_robot(root: Path, entry: RobotEntry, scene_from_rig: np.ndarray) -> Kno
 
 
 class RobotFrames:
-    """`Frames` whose masks hold the robot's silhouette, beside the masks that were given."""
+    """`Frames` whose masks hold the robot's silhouette, beside the masks that were given.
 
-    def __init__(self, frames: Frames, robot: KnownRobot) -> None:
+    lags: seconds [C] that are added to each camera's times; None: none.
+    """
+
+    def __init__(self, frames: Frames, robot: KnownRobot, lags: np.ndarray | None = None) -> None:
         self.frames, self.robot = frames, robot
-        self.names, self.cameras, self.times = frames.names, frames.cameras, frames.times
+        self.names, self.cameras = frames.names, frames.cameras
+        shifts = np.zeros(len(frames.times)) if lags is None else lags
+        self.times = [times + shift for times, shift in zip(frames.times, shifts, strict=True)]
         # without given masks, only the robot is known: what else moves must be found
         self.masks_are_whole = frames.masks_are_whole and frames.mask(0, 0) is not None
         self._packed: dict[tuple[int, int], np.ndarray] = {}
@@ -84,13 +93,17 @@ class RobotFrames:
 
     def mask(self, camera: int, frame: int) -> np.ndarray:
         """bool [H, W]: the robot, and what a given mask covers."""
+        given, mask = self.frames.mask(camera, frame), self.silhouette(camera, frame)
+        return mask if given is None else mask | given
+
+    def silhouette(self, camera: int, frame: int) -> np.ndarray:
+        """bool [H, W]: the robot."""
         view = self.cameras[camera]
         key = (camera, frame)
         if key not in self._packed:
             self._packed[key] = np.packbits(self.robot.mask(view, float(self.times[camera][frame])))
-        mask = np.unpackbits(self._packed[key], count=view.height * view.width).reshape(view.height, view.width) > 0
-        given = self.frames.mask(camera, frame)
-        return mask if given is None else mask | given
+        bits = np.unpackbits(self._packed[key], count=view.height * view.width)
+        return bits.reshape(view.height, view.width) > 0
 
     def draw_all(self) -> Iterator[Event]:
         """Draw every silhouette once; yields progress."""
@@ -99,7 +112,7 @@ class RobotFrames:
         yield StageStarted("robot", total)
         for camera in range(len(self.cameras)):
             for frame in range(self.num_frames(camera)):
-                self.mask(camera, frame)
+                self.silhouette(camera, frame)
                 done += 1
                 if done % 8 == 0:
                     yield Progress("robot", done, total)

@@ -25,6 +25,7 @@ class LearningRates:
 LIMITS: tuple[tuple[str, float, float], ...] = (
     ("budget", 1, 10_000_000),
     ("budget_residual", 0, 10_000_000),
+    ("budget_robot", 0, 1_000_000),
     ("sh_degree", 0, 3),
     ("iterations_static", 0, 10_000_000),
     ("iterations_joint", 0, 10_000_000),
@@ -50,13 +51,15 @@ LIMITS: tuple[tuple[str, float, float], ...] = (
 class FitSettings:
     """One fit: a static stage on the plates, then a joint stage on the frames.
 
-    budget: number of static Gaussians; budget_residual: number of residual ones, present only when something moves.
+    budget: number of static Gaussians; budget_residual: number of residual ones, present only when something moves;
+    budget_robot: number on the links of a known robot, 0 to leave the robot to the residual ones.
     Iterations are fixed numbers, never a time limit, so that a resumed fit equals an undisturbed one.
     """
 
     seed: int = 0
     budget: int = 60_000
     budget_residual: int = 40_000
+    budget_robot: int = 12_000
     sh_degree: int = 2
     iterations_static: int = 2000
     iterations_joint: int = 7000
