@@ -16,9 +16,8 @@ import cv2
 import numpy as np
 
 from recon.fit.data import Frames
-from recon.fit.robot import KnownRobot
-from recon.geometry.camera import Camera, pixel_cells
-from recon.robot.surface import sample_surface
+from recon.fit.robot import KnownRobot, splat_mask
+from recon.geometry.camera import Camera
 
 REACH_S = 0.3  # shifts searched, either way
 COARSE_S, FINE_S = 0.03, 0.006
@@ -27,7 +26,7 @@ LEAST_LAG_S = 0.008  # smaller ones are below what this can tell
 PAIRS = 12  # pairs of frames per camera
 APART_S = 0.2  # between the frames of a pair
 WIDTH = 160  # pixels of the pictures it looks at
-POINTS = 1500
+EVERY = 10  # of the surface points: few are enough for small pictures
 CHANGED = 0.07  # sRGB
 MIN_SCORE = 0.15  # below it the pictures do not show this robot moving
 MIN_GAIN = 1.05  # of the best score over the median one: else the motion tells nothing of time
@@ -89,8 +88,7 @@ class _Search:
 
     def __init__(self, robot: KnownRobot, frames: Frames) -> None:
         self.robot = robot
-        samples = sample_surface(robot.model, POINTS)
-        self.points = {name: s.points.astype(np.float64) for name, s in samples.items()}
+        self.spacing = max(s.spacing for s in robot.surface.values()) * EVERY**0.5
         self.cameras = [camera.scaled(min(1.0, WIDTH / camera.width)) for camera in frames.cameras]
         self.pairs: list[tuple[int, float, float, np.ndarray]] = []
         for c, times in enumerate(frames.times):
@@ -114,22 +112,7 @@ class _Search:
         for c, a, b, changed in self.pairs:
             for t in (a, b):
                 if t not in placed:
-                    placed[t] = self._points_at(t + shift)
-            moved = self._mask(c, placed[a]) ^ self._mask(c, placed[b])
+                    placed[t] = self.robot.points_at(t + shift, EVERY)
+            moved = np.logical_xor(*(splat_mask(self.cameras[c], placed[t], self.spacing) for t in (a, b)))
             found[c] += (moved & changed).sum(), (moved | changed).sum()
         return found
-
-    def _points_at(self, t: float) -> np.ndarray:
-        log = self.robot.joints
-        poses = self.robot.model.link_poses(
-            log.at(float(np.clip(t, log.times[0], log.times[-1]))), self.robot.world_from_base
-        )
-        return np.concatenate([p @ poses[n][:3, :3].T + poses[n][:3, 3] for n, p in self.points.items()])
-
-    def _mask(self, camera: int, points: np.ndarray) -> np.ndarray:
-        view = self.cameras[camera]
-        inside, column, row, depth = pixel_cells(view, points)
-        inside &= depth > 1e-3
-        mask = np.zeros((view.height, view.width), np.uint8)
-        mask[row[inside], column[inside]] = 1
-        return cv2.morphologyEx(mask, cv2.MORPH_CLOSE, np.ones((3, 3), np.uint8)) > 0
