@@ -310,8 +310,8 @@ def build_key(inputs: Inputs, settings: FitSettings) -> str:
     """Hash of everything the result depends on: recordings, cameras, settings."""
     robot = None
     if inputs.robot is not None:
-        description = inputs.robot.root / inputs.robot.entry.file
-        robot = [inputs.robot.world_from_base.tolist(), sha256_file(description)]
+        files = [name for name in (inputs.robot.entry.file, inputs.robot.entry.joint_log) if name is not None]
+        robot = [inputs.robot.world_from_base.tolist(), [sha256_file(inputs.robot.root / name) for name in files]]
     parts = [fingerprint(inputs.capture, inputs.cameras, 1), to_dict(settings), inputs.scene_from_rig.tolist(), robot]
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
 
