@@ -7,10 +7,7 @@ Everything on the way lies in a work folder beside the scene; running the same b
 
 from __future__ import annotations
 
-import hashlib
 import importlib.metadata
-import json
-import os
 import resource
 import shutil
 import sys
@@ -26,17 +23,15 @@ import numpy as np
 import torch
 
 from recon.calibrate.dense import depth_priors, fused_points
-from recon.calibrate.rig import find_calibration, load_rig
 from recon.calibrate.shell import backdrop
 from recon.capture.check import check_capture, refuse_unusable
-from recon.capture.session import Capture, open_capture
-from recon.capture.store import FrameStore, build_store, fingerprint, open_store
+from recon.capture.store import FrameStore, build_store, open_store
 from recon.config import BuildConfig
 from recon.core.config import to_dict
 from recon.core.device import resolve_device, set_strict_precision
-from recon.core.errors import CalibrationError, InputError, UsageError
+from recon.core.errors import UsageError
 from recon.core.events import Artifact, Event, Message, StageFinished, StageStarted
-from recon.core.files import inside, locked, read_json, sha256_file, write_json, writing
+from recon.core.files import inside, locked, read_json, write_json, writing
 from recon.core.seeding import numpy_generator
 from recon.draw import SceneCamera
 from recon.fit.bodies import BodyMotion
@@ -50,12 +45,11 @@ from recon.fit.links import link_bodies, link_gaussians
 from recon.fit.model import Model
 from recon.fit.moving import moving_points
 from recon.fit.plate import Plate, make_plate
-from recon.fit.robot import KnownRobot, RobotFrames, open_robot
+from recon.fit.robot import KnownRobot, RobotFrames
 from recon.fit.sampler import JointSampler, StaticSampler
 from recon.fit.seed import residual_gaussians, scene_extent, static_gaussians
 from recon.fit.settings import FitSettings
-from recon.geometry.camera import Camera
-from recon.geometry.rig import Rig, RobotEntry
+from recon.inputs import Inputs, build_key, open_inputs
 from recon.render.backends import select_name
 from recon.report.write import BuildRecord, write_report
 from recon.scene.folder import save_scene
@@ -63,32 +57,7 @@ from recon.scene.gaussians import Gaussians
 from recon.scene.scene import Body, Scene
 
 T = TypeVar("T")
-NO_ROBOT = "none"  # --robot none
-SAME_PLACE, SAME_TURN_DEG = 0.02, 2.0  # share of the extent; degrees: as far as two calibrations of one rig may differ
 HULL_CELLS = 256  # along the longest side of the searched volume
-UP_ROTATIONS = {
-    "z": np.eye(3),
-    "-z": np.diag([1.0, -1.0, -1.0]),
-    "y": np.array([[1.0, 0, 0], [0, 0, -1], [0, 1, 0]]),
-    "-y": np.array([[1.0, 0, 0], [0, 0, 1], [0, -1, 0]]),
-    "x": np.array([[0.0, 0, -1], [0, 1, 0], [1, 0, 0]]),
-    "-x": np.array([[0.0, 0, 1], [0, 1, 0], [-1, 0, 0]]),
-}
-
-
-@dataclass
-class Inputs:
-    """What a build starts from: the rig in its own world, its cameras placed in the scene's."""
-
-    rig: Rig
-    cameras: dict[str, Camera]  # of the recordings, in the scene's world
-    up: str
-    capture: Capture
-    scene_from_rig: np.ndarray
-    robot: KnownRobot | None
-    out: Path
-    work: Path
-    notes: list[Message] = field(default_factory=list)
 
 
 @dataclass
@@ -126,103 +95,6 @@ class Log:
     def seconds_of(self, *stages: str) -> float:
         """Wall time of the named stages."""
         return sum(seconds for name, seconds, _ in self.stages if name in stages)
-
-
-def default_out(videos: Path) -> Path:
-    """scenes/<name of the videos' parent folder>."""
-    return Path("scenes") / videos.resolve().parent.name
-
-
-def open_inputs(config: BuildConfig) -> Inputs:
-    """Read calibration and recordings; every refusal of bad input that needs no decoding happens here."""
-    if not config.videos.is_dir():
-        raise InputError(f"{config.videos} is not a folder", why="--videos takes a folder of videos or picture folders")
-    paths = list(config.rig) or find_calibration(config.videos)
-    rig = load_rig(paths)
-    scene_from_rig = np.eye(4)
-    if config.up != "rig":
-        scene_from_rig[:3, :3] = UP_ROTATIONS[config.up]
-    cams = [name.strip() for name in config.cams.split(",") if name.strip()] or None
-    capture = open_capture(config.videos, rig, cams, fps=config.fps, masks=config.masks)
-    out = config.out or default_out(config.videos)
-    placed = rig.transformed(scene_from_rig)
-    cameras = {name: placed.cameras[name] for name in capture.cameras}
-    up = "z" if config.up != "rig" or rig.world_up == "z" else "unknown"
-    found = robot_entry(config, rig, paths)
-    notes = []
-    if found is None and str(config.robot) != NO_ROBOT:
-        found = recorded_robot(config.videos, rig, paths)
-        if found is not None:
-            text = f"the robot is the one that {found[0] / 'rig.json'} names; --robot {NO_ROBOT} leaves it out"
-            notes.append(Message("info", text))
-    robot = None if found is None else open_robot(*found, scene_from_rig)
-    if found is not None:
-        rig = replace(rig, robot=found[1])
-    work = out.parent / f".{out.name}.work"
-    return Inputs(rig, cameras, up, capture, scene_from_rig, robot, out, work, notes)
-
-
-def robot_entry(config: BuildConfig, rig: Rig, paths: list[Path]) -> tuple[Path, RobotEntry] | None:
-    """(folder, entry) of the robot: from --robot and --joints, else from the calibration; None without one.
-
-    --robot may also be a calibration file whose `robot` entry is meant.
-    """
-    if str(config.robot) == NO_ROBOT:
-        return None
-    for file in (config.robot, config.joints):
-        if file is not None and not file.is_file():
-            raise InputError(f"{file}: no such file", fix="check --robot and --joints")
-    if config.robot is None:
-        if config.joints is not None:
-            raise UsageError("--joints without a robot", fix="give --robot FILE too")
-        if rig.robot is None:
-            return None
-        root = next(path.resolve().parent for path in paths if load_rig([path]).robot is not None)
-        return root, rig.robot
-    if config.robot.suffix.lower() == ".json":
-        entry = load_rig([config.robot]).robot
-        if entry is None:
-            raise InputError(f"{config.robot} has no `robot` entry", fix="give the robot's MJCF or URDF file")
-        return config.robot.resolve().parent, entry
-    files = [config.robot.resolve()] + ([config.joints.resolve()] if config.joints is not None else [])
-    root = Path(os.path.commonpath([file.parent for file in files]))
-    relative = [file.relative_to(root).as_posix() for file in files]
-    kind = "URDF" if config.robot.suffix.lower() == ".urdf" else "MJCF"
-    known = rig.robot
-    base, body = (known.world_from_base, known.base_body) if known is not None else (None, None)
-    return root, RobotEntry(relative[0], kind, body, relative[1] if len(relative) > 1 else None, base)
-
-
-def recorded_robot(videos: Path, rig: Rig, paths: list[Path]) -> tuple[Path, RobotEntry] | None:
-    """(folder, entry) of the robot that the recordings' own calibration file names, when another one was given.
-
-    Only when that file places the same cameras where `rig` does: then both speak of one world.
-    """
-    try:
-        found = find_calibration(videos)
-    except CalibrationError:
-        return None
-    if len(found) != 1 or found[0].resolve() in {path.resolve() for path in paths}:
-        return None
-    own = load_rig(found)
-    entry = own.robot
-    if entry is None or entry.joint_log is None or entry.world_from_base is None or not same_world(own, rig):
-        return None
-    return found[0].resolve().parent, entry
-
-
-def same_world(a: Rig, b: Rig) -> bool:
-    """Whether two rigs place at least three cameras of the same names alike, up to errors of calibration."""
-    names = sorted(a.cameras.keys() & b.cameras.keys())
-    if len(names) < 3:
-        return False
-    size = scene_extent([a.cameras[name] for name in names])
-    for name in names:
-        one, two = a.cameras[name], b.cameras[name]
-        turned = float(np.trace(one.cam_from_world[:3, :3] @ two.cam_from_world[:3, :3].T) - 1.0) / 2.0
-        if np.linalg.norm(one.center - two.center) > SAME_PLACE * size or turned < np.cos(np.radians(SAME_TURN_DEG)):
-            return False
-    return True
 
 
 def build(config: BuildConfig) -> Iterator[Event]:
@@ -304,16 +176,6 @@ def versions() -> dict[str, str]:
     for name in ("torch", "numpy", "opencv-python", "av", "scipy"):
         found[name] = importlib.metadata.version(name)
     return found
-
-
-def build_key(inputs: Inputs, settings: FitSettings) -> str:
-    """Hash of everything the result depends on: recordings, cameras, settings."""
-    robot = None
-    if inputs.robot is not None:
-        files = [name for name in (inputs.robot.entry.file, inputs.robot.entry.joint_log) if name is not None]
-        robot = [inputs.robot.world_from_base.tolist(), [sha256_file(inputs.robot.root / name) for name in files]]
-    parts = [fingerprint(inputs.capture, inputs.cameras, 1), to_dict(settings), inputs.scene_from_rig.tolist(), robot]
-    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
 
 
 def _already_built(out: Path, key: str, overwrite: bool) -> bool:

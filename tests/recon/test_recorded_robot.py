@@ -10,7 +10,7 @@ import numpy as np
 from recon.calibrate.rig import load_rig
 from recon.core.files import data_file
 from recon.geometry.rig import Rig
-from recon.pipeline import recorded_robot, same_world
+from recon.inputs import recorded_robot, same_world
 
 OWN = data_file("demo/rig.json")
 VIDEOS = OWN.parent / "cams"
