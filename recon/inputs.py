@@ -73,11 +73,9 @@ def open_inputs(config: BuildConfig) -> Inputs:
     up = "z" if config.up != "rig" or rig.world_up == "z" else "unknown"
     found = robot_entry(config, rig, paths)
     notes = []
-    if found is None and str(config.robot) != NO_ROBOT:
-        found = recorded_robot(config.videos, rig, paths)
-        if found is not None:
-            text = f"the robot is the one that {found[0] / 'rig.json'} names; --robot {NO_ROBOT} leaves it out"
-            notes.append(Message("info", text))
+    if found is not None and config.robot is None and rig.robot is None:
+        text = f"the robot is the one that {found[0] / 'rig.json'} names; --robot {NO_ROBOT} leaves it out"
+        notes.append(Message("info", text))
     robot = None if found is None else open_robot(*found, scene_from_rig)
     if found is not None:
         rig = replace(rig, robot=found[1])
@@ -86,11 +84,13 @@ def open_inputs(config: BuildConfig) -> Inputs:
 
 
 def robot_entry(config: BuildConfig, rig: Rig, paths: list[Path]) -> tuple[Path, RobotEntry] | None:
-    """(folder, entry) of the robot: from --robot and --joints, else from the calibration; None without one.
+    """(folder, entry) of the robot: from --robot and --joints, else from the calibration or the recordings' own.
 
     --robot may also be a calibration file whose `robot` entry is meant.
     """
     if str(config.robot) == NO_ROBOT:
+        if config.joints is not None:
+            raise UsageError(f"--joints with --robot {NO_ROBOT}", fix="give one of the two")
         return None
     for file in (config.robot, config.joints):
         if file is not None and not file.is_file():
@@ -99,7 +99,7 @@ def robot_entry(config: BuildConfig, rig: Rig, paths: list[Path]) -> tuple[Path,
         if config.joints is not None:
             raise UsageError("--joints without a robot", fix="give --robot FILE too")
         if rig.robot is None:
-            return None
+            return recorded_robot(config.videos, rig, paths)
         root = next(path.resolve().parent for path in paths if load_rig([path]).robot is not None)
         return root, rig.robot
     if config.robot.suffix.lower() == ".json":

@@ -88,6 +88,7 @@ class _Search:
 
     def __init__(self, robot: KnownRobot, frames: Frames) -> None:
         self.robot = robot
+        self.covered = robot.joints.times[[0, -1]]  # beyond it the robot is taken to stand still
         self.spacing = max(s.spacing for s in robot.surface.values()) * EVERY**0.5
         self.cameras = [camera.scaled(min(1.0, WIDTH / camera.width)) for camera in frames.cameras]
         self.pairs: list[tuple[int, float, float, np.ndarray]] = []
@@ -112,7 +113,7 @@ class _Search:
         for c, a, b, changed in self.pairs:
             for t in (a, b):
                 if t not in placed:
-                    placed[t] = self.robot.points_at(t + shift, EVERY)
+                    placed[t] = self.robot.points_at(float(np.clip(t + shift, *self.covered)), EVERY)
             moved = np.logical_xor(*(splat_mask(self.cameras[c], placed[t], self.spacing) for t in (a, b)))
             found[c] += (moved & changed).sum(), (moved | changed).sum()
         return found

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import torch
 
@@ -20,10 +22,8 @@ def link_bodies(robot: KnownRobot, start: float, end: float) -> list[Body]:
     """The links that can be seen, with their world poses at the samples of the joint log from `start` to `end` [s]."""
     names = [name for name, link in robot.model.links.items() if len(link.triangles)]
     times = robot.joints.times
-    inside = (times >= start - MARGIN_S) & (times <= end + MARGIN_S)
-    if inside.sum() < 2:
-        times, inside = np.array([start, max(end, start + 1e-3)]), np.ones(2, dtype=bool)
-    knots = times[inside]
+    near = times[(times >= start - MARGIN_S) & (times <= end + MARGIN_S)]
+    knots = np.unique(np.concatenate([[start], near, [end]]))
     poses = [robot.model.link_poses(robot.joints.at(float(t)), robot.world_from_base) for t in knots]
     bodies: list[Body] = []
     for name in names:
@@ -43,18 +43,8 @@ def link_gaussians(robot: KnownRobot, bodies: list[Body], count: int, sh_degree:
         rows = len(g.means)
         sh = torch.zeros(rows, (sh_degree + 1) ** 2, 3, device="cpu")
         sh[:, 0] = rgb_to_sh0(torch.from_numpy(g.colours))
-        tables.append(
-            Gaussians(
-                means=torch.from_numpy(g.means),
-                log_scales=torch.from_numpy(g.log_scales),
-                quats=torch.from_numpy(g.quats),
-                logit_opacities=torch.from_numpy(g.logit_opacities),
-                sh=sh,
-                object_id=torch.full((rows,), body.id, dtype=torch.int32, device="cpu"),
-                kind=torch.full((rows,), RIGID, dtype=torch.uint8, device="cpu"),
-                time_centers=torch.zeros(rows, device="cpu"),
-                log_durations=torch.zeros(rows, device="cpu"),
-                velocities=torch.zeros(rows, 3, device="cpu"),
-            )
-        )
+        means, log_scales, quats, logits = map(torch.from_numpy, (g.means, g.log_scales, g.quats, g.logit_opacities))
+        table = Gaussians.static(means, log_scales, quats, logits, sh)
+        object_id, kind = torch.full_like(table.object_id, body.id), torch.full_like(table.kind, RIGID)
+        tables.append(replace(table, object_id=object_id, kind=kind))
     return Gaussians.concat(tables)

@@ -49,16 +49,17 @@ class KnownRobot:
         return sample_surface(self.model, POINTS)
 
     def points_at(self, t: float, every: int = 1) -> np.ndarray:
-        """[N, 3]: every `every`-th point of the surface in the scene's world at t [s], held beyond the log's ends."""
-        times = self.joints.times
-        poses = self.model.link_poses(self.joints.at(float(np.clip(t, times[0], times[-1]))), self.world_from_base)
+        """[N, 3]: every `every`-th point of the surface in the scene's world at t [s].
+
+        InputError when the log does not cover t.
+        """
+        poses = self.model.link_poses(self.joints.at(t), self.world_from_base)
         return np.concatenate(
             [s.points[::every] @ poses[name][:3, :3].T + poses[name][:3, 3] for name, s in self.surface.items()]
         )
 
     def mask(self, camera: Camera, t: float) -> np.ndarray:
         """bool [H, W]: the robot in an ideal camera's picture at t [s]; InputError when the log does not cover t."""
-        self.joints.at(t)
         small = camera.scaled(SCALE) if camera.width > SMALL else camera
         drawn = splat_mask(small, self.points_at(t), max(s.spacing for s in self.surface.values()))
         grown = cv2.resize(drawn.astype(np.uint8), (camera.width, camera.height), interpolation=cv2.INTER_NEAREST)
