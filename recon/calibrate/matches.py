@@ -38,7 +38,7 @@ def find_features(picture: np.ndarray, valid: np.ndarray | None = None) -> Featu
     sift = cv2.SIFT_create(nfeatures=MAX_FEATURES, contrastThreshold=CONTRAST, edgeThreshold=15)
     mask = None if valid is None else cv2.erode(valid.astype(np.uint8), np.ones((9, 9), np.uint8), borderValue=1) * 255
     points, descriptors = sift.detectAndCompute(grey, mask)
-    if descriptors is None:
+    if descriptors is None or len(points) == 0:  # which of the two says "nothing found" depends on OpenCV's version
         return Features(np.empty((0, 2)), np.empty((0, 128), np.float32))
     uv = np.array([p.pt for p in points], dtype=np.float64) + 0.5  # cv2 puts the first centre at (0, 0)
     # One place may carry several orientations; each is a feature of its own. Square roots of L1-normalised histograms
