@@ -282,7 +282,7 @@ def _fit(
         settings.patch,
         int(settings.coarse_share * settings.iterations_static),
     )
-    stage = Stage("static", settings.iterations_static, 0, (1.0, 0.1))
+    stage = Stage("static", settings.iterations_static, 0, (1.0, 0.1), settings.dropout)
     fit = Fit(
         model, sampler, colour, settings, stage, extent=extent, device=device, backend=backend, free_space=free_space
     )
