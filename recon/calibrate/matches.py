@@ -47,11 +47,11 @@ def find_features(picture: np.ndarray, valid: np.ndarray | None = None) -> Featu
     return Features(uv, root)
 
 
-def match_features(a: Features, b: Features, camera_a: Camera, camera_b: Camera) -> np.ndarray:
-    """[M, 2] indices of mutual best partners within the epipolar band of each other that pass the ratio test."""
+def match_features(a: Features, b: Features, camera_a: Camera, camera_b: Camera, band: float = BAND) -> np.ndarray:
+    """[M, 2] indices of mutual best partners, `band` px or less off each other's epipolar lines, that pass the ratio test."""
     if len(a.uv) == 0 or len(b.uv) == 0:
         return np.empty((0, 2), dtype=np.int64)
-    i, j, squared = _candidates(a, b, fundamental(camera_a, camera_b))
+    i, j, squared = _candidates(a, b, fundamental(camera_a, camera_b), band)
     forward = _distinct_best(i, j, squared, b.uv, len(a.uv))
     backward = _distinct_best(j, i, squared, a.uv, len(b.uv))
     index = np.flatnonzero(forward >= 0)
@@ -59,13 +59,13 @@ def match_features(a: Features, b: Features, camera_a: Camera, camera_b: Camera)
     return np.stack([mutual, forward[mutual]], axis=1)
 
 
-def _candidates(a: Features, b: Features, matrix: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def _candidates(a: Features, b: Features, matrix: np.ndarray, band: float) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Pairs (i [K], j [K]) within each other's band, with their squared descriptor distances [K] float32."""
     found = []
     for start in range(0, len(a.uv), CHUNK):
         rows = slice(start, start + CHUNK)
-        near = line_distance(matrix, a.uv[rows], b.uv) < BAND
-        near &= line_distance(matrix.T, b.uv, a.uv[rows]).T < BAND
+        near = line_distance(matrix, a.uv[rows], b.uv) < band
+        near &= band > line_distance(matrix.T, b.uv, a.uv[rows]).T
         i, j = np.nonzero(near)
         # |p - q|^2 = 2 - 2 p.q for unit vectors
         found.append((i + start, j, 2.0 - 2.0 * (a.descriptors[rows] @ b.descriptors.T)[i, j]))
