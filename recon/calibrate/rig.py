@@ -12,7 +12,7 @@ from recon.calibrate.readers import caliscope, colmap, dynamic3d, lines, nerfstu
 from recon.calibrate.readers import sniff as formats
 from recon.calibrate.readers.draft import Document, Reading, Size, explain, named
 from recon.calibrate.readers.sniff import ACCEPTED, sniff, sniff_folder
-from recon.core.errors import CalibrationError, InputError
+from recon.core.errors import CalibrationError
 from recon.core.files import inside
 from recon.geometry.camera import Camera
 from recon.geometry.rig import Rig, rig_from_json
@@ -34,13 +34,15 @@ BESIDE = (".", "..", "calibration", "calib", "sparse/0", "../calibration", "../c
 class Calibration:
     """A rig and what reading it left to tell.
 
-    renamed: {the file's camera: the recording it was taken for} where names differ. direction_open: the files do not say
-    whether poses lead from the world to the camera (as was assumed) or back.
+    renamed: {the file's camera: the recording it was taken for} where names differ. direction_open: the files do not
+    say whether poses lead from the world to the camera (as was assumed) or back. unsized: cameras left out because
+    neither a file nor a recording says their picture size.
     """
 
     rig: Rig
     renamed: dict[str, str] = field(default_factory=dict)
     direction_open: bool = False
+    unsized: Sequence[str] = ()
 
 
 def load_rig(paths: Sequence[Path], pictures: Mapping[str, Size] | None = None) -> Rig:
@@ -121,7 +123,8 @@ def _load(documents: list[Document], pictures: Mapping[str, Size] | None) -> Cal
         if first.kind == formats.META:
             return Calibration(dynamic3d.read(first))
         reading, renamed = named(READERS[first.kind](documents), pictures)
-        return Calibration(reading.rig(pictures), renamed, reading.direction_open)
+        rig, unsized = reading.rig(pictures)
+        return Calibration(rig, renamed, reading.direction_open, unsized)
     except (ValueError, TypeError, KeyError, IndexError, OverflowError, RecursionError, np.linalg.LinAlgError) as error:
         raise explain(first.path, error) from error
 
@@ -134,8 +137,9 @@ def _check_robot_paths(rig: Rig, path: Path) -> None:
 
 
 def _joined(a: Calibration, b: Calibration, path: Path) -> Calibration:
-    open_both = a.direction_open and b.direction_open
-    return Calibration(_merge(a.rig, b.rig, path), {**a.renamed, **b.renamed}, open_both)
+    rig = _merge(a.rig, b.rig, path)
+    unsized = [name for name in (*a.unsized, *b.unsized) if name not in rig.cameras]
+    return Calibration(rig, {**a.renamed, **b.renamed}, a.direction_open and b.direction_open, unsized)
 
 
 def _merge(a: Rig, b: Rig, path: Path) -> Rig:

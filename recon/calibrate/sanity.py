@@ -2,8 +2,8 @@
 
 Features are matched between pictures without believing any pose. A rig that is right puts most matches near each
 other's epipolar line, and in front of both cameras. Poses that lead the wrong way, OpenGL axes and left-handed axes are
-other rigs, each tried the same way: with the camera axes flipped by D = diag(+-1, +-1, +-1) and T = cam_from_world or its
-inverse, the pose between two cameras is D T_b T_a^-1 D. For rays a, b = R a + t / depth and E = [t]_x R:
+other rigs, each tried the same way: with the camera axes flipped by D = diag(+-1, +-1, +-1) and T = cam_from_world or
+its inverse, the pose between two cameras is D T_b T_a^-1 D. For rays a, b = R a + t / depth and E = [t]_x R:
     distance = |b.E a| / sqrt((E a)_x^2 + (E a)_y^2 + (E^T b)_x^2 + (E^T b)_y^2)        (Sampson, focal lengths)
     depth_a = -(b x R a).(b x t) / |b x R a|^2,   depth_b = (R a x b).(R a x t) / |b x R a|^2
 The sign of D is seen by the depths only, so they count.
@@ -13,13 +13,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from itertools import combinations, product
+from itertools import combinations
 
 import cv2
 import numpy as np
 
+from recon.calibrate.conventions import AS_WRITTEN, BY_NAME, CONVENTIONS, Convention
 from recon.calibrate.matches import find_features, match_freely
 from recon.calibrate.neighbours import neighbours
+from recon.core.errors import CalibrationError
 from recon.geometry.camera import Camera, unproject
 from recon.geometry.pose import invert_pose
 
@@ -32,35 +34,10 @@ MIN_PARALLAX = 0.5  # degrees below which depths say nothing
 MIN_MATCHES = 40
 MIN_INLIERS = 25
 CLEARLY = 3.0  # times as many inliers as the rig as written
+ALONE = 1.5  # times as many as any third convention: when several fit alike, matches between lookalikes deceive
+SAME_PLACE = 0.01  # of the longer side: a match this near in both pictures is an overlay, or symmetry of room and rig
 GOOD_SHARE = 0.5  # a rig with this share of inliers is right whatever else is possible
-
-
-@dataclass(frozen=True)
-class Convention:
-    """One way in which written poses may be meant. flip: signs of x, y, z; inverse: they lead to the world."""
-
-    flip: tuple[int, int, int]
-    inverse: bool
-
-    @property
-    def words(self) -> str:
-        """What the poses then are."""
-        way = "world_from_camera" if self.inverse else "camera_from_world"
-        if self.flip == (1, 1, 1):
-            return f"{way} poses"
-        if self.flip == (1, -1, -1):
-            return f"{way} poses in OpenGL camera axes (y up, -z forward)"
-        if np.prod(self.flip) < 0:
-            return f"mirrored, left-handed {way} poses"
-        return f"{way} poses of cameras turned by 180 degrees"
-
-    def meant(self, pose: np.ndarray) -> np.ndarray:
-        """The cam_from_world [4, 4] that `pose`, read as cam_from_world, was meant to be; mirrored if the flip is."""
-        return np.diag([*self.flip, 1.0]) @ (invert_pose(pose) if self.inverse else pose)
-
-
-AS_WRITTEN = Convention((1, 1, 1), False)
-CONVENTIONS = [Convention(flip, inverse) for inverse in (False, True) for flip in product((1, -1), repeat=3)]
+FARTHEST, NEAREST = 200.0, 0.01  # metres between the two cameras farthest apart: beyond, the unit is another one
 
 
 @dataclass(frozen=True)
@@ -81,12 +58,50 @@ class Agreement:
         return max(self.inliers, key=lambda c: (self.inliers[c], c == AS_WRITTEN))
 
     @property
+    def sure(self) -> bool:
+        """Whether there are enough matches to say anything."""
+        return self.matches >= MIN_MATCHES and self.inliers[self.best] >= MIN_INLIERS
+
+    @property
     def verdict(self) -> Convention | None:
         """A convention that is clearly the right one instead; None when the rig is right or nothing can be said."""
         given, best = self.inliers[AS_WRITTEN], self.inliers[self.best]
-        enough = self.matches >= MIN_MATCHES and best >= MIN_INLIERS
-        clear = best >= CLEARLY * max(given, 1) and self.share(AS_WRITTEN) < GOOD_SHARE
-        return self.best if enough and clear else None
+        third = max(count for c, count in self.inliers.items() if c not in (self.best, AS_WRITTEN))
+        clear = best >= max(CLEARLY * given, ALONE * third) and self.share(AS_WRITTEN) < GOOD_SHARE
+        return self.best if self.sure and clear else None
+
+
+def refuse_if_contradicted(found: Agreement, where: str) -> None:
+    """Raise CalibrationError when the pictures clearly speak for another convention than the poses in `where` have."""
+    verdict = found.verdict
+    if verdict is None:
+        return
+    option = next((name for name, convention in BY_NAME.items() if convention == verdict), None)
+    if option is not None:
+        fix = f"If so, pass --rig-poses {option}; --rig-poses as-written builds from them as they are."
+    elif verdict.mirrored:
+        fix = "Export them again with right-handed axes; --rig-poses as-written builds from them as they are."
+    else:
+        fix = "Check that pictures and calibration have the same rotation; --rig-poses as-written builds nevertheless."
+    raise CalibrationError(
+        f"the poses in {where} look like {verdict.words}",
+        why=f"of {found.matches} matches between the pictures, {found.inliers[verdict]} fit them then, "
+        f"and {found.inliers[AS_WRITTEN]} as they were read",
+        fix=fix,
+    )
+
+
+def scale_warning(cameras: Mapping[str, Camera], where: str) -> str | None:
+    """What to tell of a rig whose extent in metres no bench has; None for one that may be in metres."""
+    centres = np.stack([camera.center for camera in cameras.values()])
+    extent = float(np.linalg.norm(centres[:, None] - centres[None], axis=-1).max())
+    if NEAREST <= extent <= FARTHEST or extent == 0.0:
+        return None
+    guess = "mm (--rig-unit mm)" if extent > FARTHEST else "km, or a world scaled to fit"
+    return (
+        f"the cameras in {where} are {extent:.4g} m apart if its unit is the metre: it may be {guess}. "
+        "Pass --rig-unit mm, cm, m or the metres of one unit, such as the side of a checkerboard's square"
+    )
 
 
 @dataclass(frozen=True)
@@ -128,11 +143,13 @@ def _matched(cameras: Mapping[str, Camera], pictures: Mapping[str, np.ndarray]) 
     pairs = []
     for one, two in _pairs(cameras):
         found = match_freely(features[one], features[two])
-        a = unproject(cameras[one], features[one].uv[found[:, 0]] * scales[one])
-        b = unproject(cameras[two], features[two].uv[found[:, 1]] * scales[two])
-        seen = np.isfinite(a).all(1) & np.isfinite(b).all(1)
+        uv_a, uv_b = features[one].uv[found[:, 0]] * scales[one], features[two].uv[found[:, 1]] * scales[two]
         first, second = cameras[one], cameras[two]
-        limit = THRESHOLD * max(first.width, first.height, second.width, second.height)
+        longer = max(first.width, first.height, second.width, second.height)
+        a, b = unproject(first, uv_a), unproject(second, uv_b)
+        seen = np.isfinite(a).all(1) & np.isfinite(b).all(1)
+        seen &= np.linalg.norm(uv_a - uv_b, axis=1) > SAME_PLACE * longer
+        limit = THRESHOLD * longer
         focal = (first.fx + first.fy + second.fx + second.fy) / 4.0
         pairs.append(_Pair(first, second, a[seen], b[seen], focal, limit))
     return pairs
@@ -148,7 +165,7 @@ def _pairs(cameras: Mapping[str, Camera]) -> list[tuple[str, str]]:
     for rig in (cameras, turned):
         for name, others in neighbours(rig, NEIGHBOURS, max_angle=180.1).items():
             chosen |= {tuple(sorted((name, other), key=names.index)) for other in others}
-    return sorted(chosen, key=lambda pair: (names.index(pair[0]), names.index(pair[1])))  # type: ignore[arg-type,return-value]
+    return sorted(chosen, key=lambda pair: (names.index(pair[0]), names.index(pair[1])))  # type: ignore[arg-type]
 
 
 def _between(pair: _Pair, convention: Convention) -> np.ndarray:

@@ -54,8 +54,8 @@ def unbend(lens: str, distortion: Distortion, target: np.ndarray) -> np.ndarray:
 
 def _first_zero(coefficients: list[float]) -> float:
     """Least r > 0 where 1 + a r^2 + b r^4 + ... is zero; infinity when there is none."""
-    # With w = 1 / r^2 its zeros are those of w^n + a w^(n-1) + ..., which has a leading 1 whatever the lens: the largest
-    # w is the first.
+    # With w = 1 / r^2 its zeros are those of w^n + a w^(n-1) + ..., which has a leading 1 whatever the lens: the
+    # largest w is the first.
     roots = np.roots(coefficients)
     turning = [float(w.real) for w in roots if abs(w.imag) < 1e-9 * abs(w) and w.real > 1e-12]
     return max(turning) ** -0.5 if turning else float("inf")

@@ -1,8 +1,8 @@
 """TOML as caliscope (camera_array.toml), anipose and Pose2Sim (Calib.toml) write it: one table per camera.
 
 `matrix` and `distortions` are OpenCV's (the first pixel's centre is (0, 0); `fisheye = true` for its fisheye model),
-`rotation` (3x3 or a rotation vector) and `translation` lead from the world to the camera. caliscope's unit is the metre; the
-others do not say theirs.
+`rotation` (3x3 or a rotation vector) and `translation` lead from the world to the camera. caliscope counts in metres;
+the others do not say theirs.
 """
 
 from __future__ import annotations
@@ -11,7 +11,16 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from recon.calibrate.readers.draft import (
-    Document, Draft, Reading, Size, bad, from_integer_centres, numbers, opencv_distortion, pose_of, whole,
+    Document,
+    Draft,
+    Reading,
+    Size,
+    bad,
+    from_integer_centres,
+    numbers,
+    opencv_distortion,
+    pose_of,
+    whole,
 )  # fmt: skip
 from recon.core.errors import CalibrationError
 

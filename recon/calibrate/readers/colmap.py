@@ -10,15 +10,15 @@ import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
+from typing import Any
 
 import numpy as np
 
-from recon.calibrate.readers.draft import MAX_CAMERAS, Document, Draft, Reading, bad, floats, matrix_of, pose_of, whole
+from recon.calibrate.readers.draft import Document, Draft, Reading, bad, floats, matrix_of, pose_of, whole
 from recon.calibrate.readers.pictures import one_per_camera
 from recon.core.errors import CalibrationError
 from recon.core.files import read_bytes
-from recon.geometry.camera import Camera, Distortion
-from recon.geometry.lens import BROWN, FISHEYE
+from recon.geometry.lens import BROWN, FISHEYE, Distortion
 from recon.geometry.quaternion import quat_to_matrix
 
 MAX_BYTES = 512 * 2**20  # images.bin holds every feature of every picture
@@ -234,7 +234,7 @@ class _Cursor:
     def __init__(self, data: bytes, where: str) -> None:
         self.data, self.where, self.at = data, where, 0
 
-    def take(self, layout: str) -> tuple[float, ...]:
+    def take(self, layout: str) -> tuple[Any, ...]:
         """The values of a struct layout."""
         size = struct.calcsize(layout)
         if self.at + size > len(self.data):

@@ -59,22 +59,29 @@ class Reading:
     units: str = "unknown"
     direction_open: bool = False
 
-    def rig(self, pictures: Mapping[str, Size] | None) -> Rig:
-        """The rig; sizes the file leaves open are those of the recordings (`pictures`: name -> size)."""
-        cameras = {}
+    def rig(self, pictures: Mapping[str, Size] | None) -> tuple[Rig, list[str]]:
+        """(the rig, names of cameras left out of it because neither the file nor a recording says their size).
+
+        pictures: name -> size of the recordings. Raises CalibrationError when no camera has a size.
+        """
+        cameras: dict[str, Camera] = {}
+        unsized = []
         for draft in self.cameras:
             recorded = pictures[draft.name] if pictures and draft.name in pictures else None
             size = recorded if draft.size is None or _padded(recorded) == draft.size else draft.size
             if size is None:
-                raise CalibrationError(
-                    f"{self.where}: it does not say the picture size of camera {draft.name}",
-                    why="and there is no recording of that name to take it from",
-                    fix="Name the recordings as the cameras are named there.",
-                )
+                unsized.append(draft.name)
+                continue
             if draft.name in cameras:
                 raise CalibrationError(f"{self.where}: it describes camera {draft.name} twice")
             cameras[draft.name] = self._camera(draft, size)
-        return Rig(cameras=cameras, units=self.units)
+        if not cameras:
+            raise CalibrationError(
+                f"{self.where}: it does not say the picture size of camera {', '.join(unsized[:8])}",
+                why=f"recordings to take it from: {', '.join(pictures or ()) or 'none'}",
+                fix="Name the recordings as the cameras are named there.",
+            )
+        return Rig(cameras=cameras, units=self.units), unsized
 
     def _camera(self, draft: Draft, size: Size) -> Camera:
         k = draft.K
@@ -82,12 +89,22 @@ class Reading:
         if k.shape != (3, 3) or not np.isfinite(k).all() or not (k[0, 0] > 0 and k[1, 1] > 0):
             raise CalibrationError(f"{label}: K needs finite numbers and positive focal lengths", fix=RECALIBRATE)
         if abs(k[0, 1]) > 1e-6 * k[0, 0] or np.abs([k[1, 0], *(k[2] - [0, 0, 1])]).max() > 1e-9:
-            raise CalibrationError(f"{label}: K has skew, or is no camera matrix", why="pixels with skew are not supported")
+            raise CalibrationError(
+                f"{label}: K has skew, or is no camera matrix", why="pixels with skew are not supported"
+            )
         try:
             return Camera(
-                draft.name, *size, *(float(v) for v in (k[0, 0], k[1, 1], k[0, 2], k[1, 2])),
-                draft.distortion, draft.cam_from_world, draft.lens,
-            )  # fmt: skip
+                name=draft.name,
+                width=size[0],
+                height=size[1],
+                fx=float(k[0, 0]),
+                fy=float(k[1, 1]),
+                cx=float(k[0, 2]),
+                cy=float(k[1, 2]),
+                distortion=draft.distortion,
+                cam_from_world=draft.cam_from_world,
+                lens=draft.lens,
+            )
         except CalibrationError as error:
             raise CalibrationError(f"{self.where}: {error.what}", why=error.why, fix=error.fix) from error
 
@@ -135,7 +152,12 @@ def floats(words: Sequence[str | bytes], where: str) -> np.ndarray:
 
 def whole(value: Any, where: str, least: int = 1, most: int = 32768) -> int:
     """`value` as a whole number from `least` to `most`."""
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not least <= value <= most or value != int(value):
+    if (
+        isinstance(value, bool)
+        or not isinstance(value, (int, float))
+        or not least <= value <= most
+        or value != int(value)
+    ):
         raise bad(where, f"it is {str(value)[:40]}, a whole number from {least} to {most} is needed")
     return int(value)
 

@@ -1,8 +1,8 @@
 """Plain text: Middlebury's list (`*_par.txt`), and files with `intrinsic:`, `distortion:`, `R:` and `T:` per camera.
 
-The list has one line per picture: name, K (9 numbers), R (9), t (3), world to camera; K's origin is the corner of the first
-pixel. The others come as pairs, `c0.dat` with the lens and `rot_trans_c0.dat` with the pose of camera 0, also world to
-camera, in OpenCV's pixels and, as a rule, in squares of a checkerboard. Neither says picture sizes or a unit.
+The list has one line per picture: name, K (9 numbers), R (9), t (3). The others come as pairs, `c0.dat` with the lens
+and `rot_trans_c0.dat` with the pose of camera 0, as a rule in squares of a checkerboard. Both lead from world to
+camera, count pixels as OpenCV does (the first one's centre is (0, 0)), and say neither picture sizes nor a unit.
 """
 
 from __future__ import annotations
@@ -14,7 +14,16 @@ from pathlib import Path
 import numpy as np
 
 from recon.calibrate.readers.draft import (
-    MAX_CAMERAS, Document, Draft, Reading, bad, floats, from_integer_centres, numbers, opencv_distortion, pose_of,
+    MAX_CAMERAS,
+    Document,
+    Draft,
+    Reading,
+    bad,
+    floats,
+    from_integer_centres,
+    numbers,
+    opencv_distortion,
+    pose_of,
 )  # fmt: skip
 from recon.calibrate.readers.pictures import one_per_camera
 from recon.core.errors import CalibrationError
@@ -52,7 +61,7 @@ def read_list(documents: Sequence[Document]) -> Reading:
             raise bad(label, f"a line has {WORDS} words, not {len(words)}")
         values = floats(words[1:], label)
         pose = pose_of(values[9:18].reshape(3, 3), values[18:], label)
-        drafts.append(Draft(words[0], values[:9].reshape(3, 3), pose))
+        drafts.append(Draft(words[0], from_integer_centres(values[:9].reshape(3, 3)), pose))
     return Reading(where, one_per_camera(drafts, where))
 
 

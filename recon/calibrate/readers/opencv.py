@@ -1,8 +1,8 @@
 """OpenCV's numbers in YAML or JSON, as cv::FileStorage or a script writes them, under the names people use.
 
 Three layouts: a camera per file; all cameras in one file, by name; and EasyMocap's intri.yml with extri.yml (K_<name>,
-R_<name>, T_<name>). Pixels are OpenCV's: the first one's centre is (0, 0). R and T (or rvec and tvec) lead from the world to
-the camera. A 4x4 pose whose name does not say where it leads leaves the direction open. No unit is said.
+R_<name>, T_<name>). Pixels are OpenCV's: the first one's centre is (0, 0). R and T (or rvec and tvec) lead from world
+to camera. A 4x4 pose whose name does not say where it leads leaves the direction open. No unit is said.
 """
 
 from __future__ import annotations
@@ -14,7 +14,17 @@ from typing import Any
 import numpy as np
 
 from recon.calibrate.readers.draft import (
-    MAX_CAMERAS, Document, Draft, Reading, Size, bad, from_integer_centres, numbers, opencv_distortion, pose_of, rigid,
+    MAX_CAMERAS,
+    Document,
+    Draft,
+    Reading,
+    Size,
+    bad,
+    from_integer_centres,
+    numbers,
+    opencv_distortion,
+    pose_of,
+    rigid,
     whole,
 )  # fmt: skip
 from recon.core.config import parse_yaml
@@ -44,7 +54,7 @@ TAG = re.compile(rb"!!opencv-(nd-)?matrix\b")
 
 
 def parse(data: bytes, where: str) -> dict[str, Any]:
-    """The mapping in FileStorage's YAML, or in any plain YAML. Its two tags name what the keys show; others are refused.
+    """The mapping in FileStorage's YAML, or in any plain YAML. Its two tags say what the keys show; others are refused.
 
     Raises CalibrationError naming the line.
     """
@@ -52,7 +62,9 @@ def parse(data: bytes, where: str) -> dict[str, Any]:
     try:
         return parse_yaml(plain, where, number_keys=True)
     except UsageError as error:
-        raise CalibrationError(error.what, why=error.why, fix="Write it with cv::FileStorage, or as plain YAML.") from error
+        raise CalibrationError(
+            error.what, why=error.why, fix="Write it with cv::FileStorage, or as plain YAML."
+        ) from error
 
 
 def is_ours(data: Any) -> bool:
@@ -99,11 +111,12 @@ def _intrinsics(entry: Mapping[str, Any]) -> Mapping[str, Any] | None:
 
 def _members(data: Mapping[str, Any]) -> list[tuple[str, Mapping[str, Any]]]:
     """(name, camera) of all cameras by name, at the top or below `cameras`; a list gives its own names or numbers."""
-    data = data.get("cameras", data)
-    if isinstance(data, list):
-        rows = [(str(_first(row, NAME) or k), row) for k, row in enumerate(data) if isinstance(row, dict)]
-    else:
-        rows = [(str(k), row) for k, row in data.items() if isinstance(row, dict)] if isinstance(data, dict) else []
+    entries: Any = data.get("cameras", data)
+    rows: list[tuple[str, Any]] = []
+    if isinstance(entries, dict):
+        rows = [(str(key), row) for key, row in entries.items() if isinstance(row, dict)]
+    elif isinstance(entries, list):
+        rows = [(str(_first(row, NAME) or k), row) for k, row in enumerate(entries) if isinstance(row, dict)]
     return [(name, row) for name, row in rows if _is_camera(row)]
 
 
@@ -117,7 +130,7 @@ def _easymocap(documents: Sequence[Document], where: str) -> list[tuple[str, Map
     merged: dict[str, Any] = {}
     for document in documents:
         merged.update({key: value for key, value in document.data.items() if key != "names"})
-    cameras = []
+    cameras: list[tuple[str, Mapping[str, Any], str]] = []
     for name in documents[0].data.get("names") or []:
         entry = {key: merged[f"{key}_{name}"] for key in ("K", "dist", "Rot", "R", "T") if f"{key}_{name}" in merged}
         for short, key in (("W", "width"), ("H", "height")):

@@ -19,8 +19,8 @@ SAME_TURN = 0.02  # radians
 def one_per_camera(drafts: Sequence[Draft], where: str) -> list[Draft]:
     """One draft per camera from one per picture, whose names are the pictures' paths.
 
-    When no two pictures share a stem, or all lie in one folder, every picture is a camera called by its stem, or else by
-    its folder; otherwise a folder is a camera. Raises CalibrationError for a camera that moves, InputError for a
+    When no two pictures share a stem, every picture is a camera called by its stem, its name or its folder, whichever a
+    recording has; otherwise a folder is a camera. Raises CalibrationError for a camera that moves, InputError for a
     path that leaves the folder.
     """
     paths = [_checked(draft.name, where) for draft in drafts]

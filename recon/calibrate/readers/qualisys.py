@@ -14,7 +14,16 @@ from collections.abc import Sequence
 import numpy as np
 
 from recon.calibrate.readers.draft import (
-    MAX_CAMERAS, Document, Draft, Reading, bad, floats, from_integer_centres, matrix_of, pose_of, whole,
+    MAX_CAMERAS,
+    Document,
+    Draft,
+    Reading,
+    bad,
+    floats,
+    from_integer_centres,
+    matrix_of,
+    pose_of,
+    whole,
 )  # fmt: skip
 from recon.core.errors import CalibrationError
 
