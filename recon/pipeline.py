@@ -22,7 +22,9 @@ from typing import TypeVar, cast
 import numpy as np
 import torch
 
+from recon.calibrate.conventions import AS_WRITTEN
 from recon.calibrate.dense import depth_priors, fused_points
+from recon.calibrate.sanity import agreement, refuse_if_contradicted, scale_warning
 from recon.calibrate.shell import backdrop
 from recon.capture.check import check_capture, refuse_unusable
 from recon.capture.store import FrameStore, build_store, open_store
@@ -49,7 +51,7 @@ from recon.fit.robot import KnownRobot, RobotFrames
 from recon.fit.sampler import JointSampler, StaticSampler
 from recon.fit.seed import residual_gaussians, scene_extent, static_gaussians
 from recon.fit.settings import FitSettings
-from recon.inputs import Inputs, build_key, open_inputs
+from recon.inputs import Inputs, build_key, first_pictures, open_inputs
 from recon.render.backends import select_name
 from recon.report.write import BuildRecord, write_report
 from recon.scene.folder import save_scene
@@ -114,6 +116,7 @@ def build(config: BuildConfig) -> Iterator[Event]:
         return
     _check_writable(inputs.out)
     yield from log.watch(_check(inputs))
+    yield from log.watch(_check_calibration(inputs, believed=config.rig_poses != "auto"))
     with writing(inputs.work):
         inputs.work.mkdir(parents=True, exist_ok=True)
     with locked(inputs.work):
@@ -226,6 +229,24 @@ def _check(inputs: Inputs) -> Generator[Event, None, None]:
         yield Message("warning" if finding.level == "error" else finding.level, str(finding))
     yield StageFinished("check", time.monotonic() - started)
     refuse_unusable(findings)
+
+
+def _check_calibration(inputs: Inputs, believed: bool) -> Generator[Event, None, None]:
+    """Refuse poses that the pictures clearly contradict, unless they are to be believed; warn of an odd scale."""
+    yield StageStarted("calibration")
+    started = time.monotonic()
+    warning = scale_warning(inputs.cameras, inputs.calibration)
+    if warning is not None:
+        yield Message("warning", warning)
+    found = agreement(
+        {name: inputs.rig.cameras[name] for name in inputs.capture.cameras}, first_pictures(inputs.capture)
+    )
+    metrics = {"matches": float(found.matches)}
+    if found.sure:
+        metrics |= {"agree": found.share(AS_WRITTEN), "error_px": found.error}
+    yield StageFinished("calibration", time.monotonic() - started, metrics)
+    if not believed:
+        refuse_if_contradicted(found, inputs.calibration)
 
 
 def _open_frames(inputs: Inputs) -> Generator[Event, None, FrameStore]:
@@ -354,8 +375,13 @@ def assemble(inputs: Inputs, fitted: Fitted, key: str) -> Scene:
         time_range=_time_range(frames),
         scene_from_rig=inputs.scene_from_rig,
         up=inputs.up,
-        metric=inputs.rig.units == "metres",
+        metric=inputs.metric,
         colour={name: (m.numpy(), b.numpy()) for name, (m, b) in fitted.colour.table().items()},
-        provenance={"key": key, "near": fitted.near},
+        provenance={
+            "key": key,
+            "near": fitted.near,
+            "scale": "metres" if inputs.metric else "unknown",
+            "rig_poses": inputs.poses,
+        },
         frame_times={name: [float(t) for t in times] for name, times in zip(frames.names, frames.times, strict=True)},
     )
