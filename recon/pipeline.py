@@ -1,6 +1,7 @@
 """`recon build`: videos and a calibration in, a published scene out. A generator of events, stage by stage.
 
-    capture -> frames (undistorted, on disk) -> plates -> points -> static fit -> moving points -> joint fit -> scene
+    capture -> frames (undistorted, on disk) -> rig refined -> plates -> points -> static fit -> moving points
+            -> joint fit -> scene
 
 Everything on the way lies in a work folder beside the scene; running the same build again continues from there.
 """
@@ -52,6 +53,7 @@ from recon.fit.sampler import JointSampler, StaticSampler
 from recon.fit.seed import residual_gaussians, scene_extent, static_gaussians
 from recon.fit.settings import FitSettings
 from recon.inputs import Inputs, build_key, first_pictures, open_inputs
+from recon.refine import refine_rig
 from recon.render.backends import select_name
 from recon.report.write import BuildRecord, write_report
 from recon.scene.folder import save_scene
@@ -122,7 +124,10 @@ def build(config: BuildConfig) -> Iterator[Event]:
     with locked(inputs.work):
         yield from _prepare_work(inputs.work, key)
         store = yield from log.watch(_open_frames(inputs))
-        fitted = yield from log.watch(_fit(StoredFrames(store), inputs, settings, device, config.backend))
+        frames = StoredFrames(store)
+        if settings.refine_rig:
+            inputs = yield from log.watch(refine_rig(frames, inputs))
+        fitted = yield from log.watch(_fit(frames, inputs, settings, device, config.backend))
         yield StageStarted("publish")
         scene = assemble(inputs, fitted, key)
         extras = partial(_write_extras, config, inputs, fitted, scene, settings, log, device)

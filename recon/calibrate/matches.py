@@ -52,7 +52,7 @@ def find_features(picture: np.ndarray, valid: np.ndarray | None = None, limit: i
 
 
 def match_features(a: Features, b: Features, camera_a: Camera, camera_b: Camera, band: float = BAND) -> np.ndarray:
-    """[M, 2] indices of mutual best partners, `band` px or less off each other's epipolar lines, that pass the ratio test."""
+    """[M, 2] indices of mutual best partners, at most `band` px off each other's lines, that pass the ratio test."""
     if len(a.uv) == 0 or len(b.uv) == 0:
         return np.empty((0, 2), dtype=np.int64)
     i, j, squared = _candidates(a, b, fundamental(camera_a, camera_b), band)

@@ -79,6 +79,7 @@ class FitSettings:
     relocate_share: float = 0.05  # of the rows, at most, per relocation
     min_opacity: float = 0.005
     keyframe_gap_s: float = 0.1  # between the hulls that seed the residual set
+    refine_rig: bool = True  # set the given calibration right by matches, where that clearly helps
     colour: bool = True
     rates: LearningRates = field(default_factory=LearningRates)
     checkpoint_every: int = 1000
