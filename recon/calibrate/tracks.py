@@ -36,6 +36,7 @@ class Tracks:
 
     @property
     def count(self) -> int:
+        """How many points."""
         return int(self.track[-1]) + 1 if len(self.track) else 0
 
     def select(self, tracks: np.ndarray) -> Tracks:

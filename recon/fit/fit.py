@@ -189,7 +189,7 @@ class Fit:
         if share <= 0:
             return rows
         generator = torch_generator(self.settings.seed, self.step, f"{self.stage.name} dropout")
-        kept = torch.rand(rows.shape, generator=generator).to(self.device) >= share
+        kept = torch.rand(rows.shape, generator=generator, device="cpu").to(self.device) >= share
         first = self.model.num_static
         kept |= (rows >= first) & (rows < first + self.model.num_rigid)
         return rows[kept]
