@@ -10,33 +10,25 @@
 
 namespace recon {
 
-struct DepthKey {
-  uint32_t depth;  // bits of a positive float: they sort like the float
-  uint32_t splat;
-};
-
-struct TileEntry {
-  uint32_t tile;
-  uint32_t splat;
-};
-
-// A growing list in pool memory.
-class TileEntries {
+// A growing list of tile numbers in pool memory.
+class TileNumbers {
  public:
-  void Push(TileEntry entry) {
-    if (size_ == buffer_.size()) Grow();
-    buffer_[size_++] = entry;
+  // Room for that many more, which `Commit` then makes part of the list.
+  uint32_t* Reserve(size_t more) {
+    if (buffer_.size() - size_ < more) Grow(size_ + more);
+    return buffer_.data() + size_;
   }
+  void Commit(size_t count) { size_ += count; }
   size_t size() const { return size_; }
-  const TileEntry& operator[](size_t i) const { return buffer_[i]; }
+  const uint32_t* data() const { return buffer_.data(); }
 
  private:
-  void Grow() {
-    Buffer<TileEntry> larger(std::max<size_t>(4096, buffer_.size() * 2));
+  void Grow(size_t least) {
+    Buffer<uint32_t> larger(std::max<size_t>({size_t{1} << 16, 2 * buffer_.size(), least}));
     std::copy_n(buffer_.data(), size_, larger.data());
     buffer_ = std::move(larger);
   }
-  Buffer<TileEntry> buffer_;
+  Buffer<uint32_t> buffer_;
   size_t size_ = 0;
 };
 
@@ -46,23 +38,32 @@ struct TileGrid {
   const uint8_t* mask;  // [tiles_y,tiles_x] or null: the tiles wanted
 };
 
-// Appends the tiles each splat touches, splat after splat in the order of `keys`, and counts them per tile. Sets the splats'
-// first and count, relative to `out`.
-void EmitTiles(Splat* splats, const DepthKey* keys, size_t count, const TileGrid& grid, TileEntries& out, uint32_t* per_tile);
+// Entries first .. first + count - 1: the tiles of one splat.
+struct EntryRange {
+  uint32_t first, count;
+};
+
+// Appends the tiles that each of `count` splats touches; ranges[i] receives the place of splat i's tiles in `out`.
+void EmitTiles(const Splat* splats, size_t count, const TileGrid& grid, TileNumbers& out, EntryRange* ranges);
+
+// A splat in a tile's list.
+struct TileItem {
+  uint32_t splat;
+  uint32_t entry;  // in the order of splats: the pairs (splat, tile), numbered splat by splat
+};
 
 // Every tile's splats front to back (ties: by index).
 struct TileLists {
   int tiles_x = 0, tiles_y = 0;
-  Buffer<uint32_t> starts;  // [tiles + 1]
-  Buffer<uint32_t> items;   // splat indices
-  Buffer<uint32_t> slots;   // positions in `items` of splat s: slots[s.first .. s.first + s.count); empty unless asked for
-  uint32_t size = 0;
+  Buffer<uint32_t> starts;     // [tiles + 1]
+  Buffer<TileItem> items;      // tile after tile
+  Buffer<EntryRange> entries;  // per splat, laid out like the splats
+  uint32_t size = 0;           // of items
 };
 
-// `splats` and their `keys` are laid out in blocks of kBlock, of which the first block_counts[b] are filled. Fills first and
-// count of each when `with_slots`. `tile_mask` [tiles_y, tiles_x]: other tiles stay empty; null means all. Throws std::length_error beyond 2^32 - 1
-// entries.
-TileLists BinSplats(Splat* splats, const DepthKey* keys, const std::vector<uint32_t>& block_counts, const Camera& camera,
-                    float alpha_min, const uint8_t* tile_mask, bool with_slots);
+// `splats` are laid out in blocks of kBlock, of which the first block_counts[b] are filled. `tile_mask` [tiles_y,tiles_x]: other
+// tiles stay empty; null means all. The same for any number of threads. Throws std::length_error beyond 2^32 - 1 entries.
+TileLists BinSplats(const Splat* splats, const std::vector<uint32_t>& block_counts, const Camera& camera, float alpha_min,
+                    const uint8_t* tile_mask);
 
 }  // namespace recon

@@ -23,7 +23,8 @@ constexpr int kBlockPixels = kSide * kSide;
 constexpr int kBlocks = 16;               // per tile, row by row
 constexpr int kPixels = kTile * kTile;
 constexpr int kParts = kBlockPixels / kLanes;  // vectors per block
-constexpr uint32_t kBatch = 32;           // list entries whose blocks are found ahead of their blending
+constexpr uint32_t kAhead = 32;           // items whose splats are prefetched: a tile's lie scattered over more memory than the
+                                          // caches near the core hold
 
 // Where a tile lies and which of its blocks still take part, one bit each.
 struct TileFrame {
@@ -49,8 +50,8 @@ HWY_INLINE void StartTile(const BlendInput& in, uint32_t tile, TileFrame& frame,
     frame.block_y[b] = static_cast<float>(frame.y0 + y) + 0.5f;
     if (x < frame.columns && y < frame.rows) frame.alive |= 1u << b;
   }
-  for (uint32_t k = in.starts[tile]; k < HWY_MIN(in.starts[tile + 1], in.starts[tile] + kBatch); ++k) {
-    __builtin_prefetch(in.splats + in.items[k]);
+  for (uint32_t k = in.starts[tile]; k < HWY_MIN(in.starts[tile + 1], in.starts[tile] + kAhead); ++k) {
+    __builtin_prefetch(in.splats + in.items[k].splat);
   }
   for (int i = 0; i < kPixels; i += kLanes) hn::Store(Set(1.0f), kF, transmittance + i);
   if (frame.columns == kTile && frame.rows == kTile) return;
@@ -58,26 +59,6 @@ HWY_INLINE void StartTile(const BlendInput& in, uint32_t tile, TileFrame& frame,
     for (int c = 0; c < kTile; ++c) {
       if (r >= frame.rows || c >= frame.columns) transmittance[PixelAt(r, c)] = -1.0f;
     }
-  }
-}
-
-// Bit b set: block b holds a pixel centre where alpha may reach alpha_min.
-HWY_INLINE uint32_t TouchedBlocks(const Splat& g, const TileFrame& frame, float log2_inverse_alpha_min) {
-  uint32_t bits = 0;
-  for (int b = 0; b < kBlocks; b += kLanes) {
-    const V x = hn::Sub(hn::Load(kF, frame.block_x + b), Set(g.x)), y = hn::Sub(hn::Load(kF, frame.block_y + b), Set(g.y));
-    bits |= TouchedRectangles(g, log2_inverse_alpha_min, x, y, Set(kSide - 1.0f)) << b;
-  }
-  return bits;
-}
-
-// TouchedBlocks of list entries first .. first + count - 1, and a prefetch of those after them: the splats of a tile lie
-// scattered over more memory than the caches near the core hold.
-HWY_INLINE void FindTouched(const BlendInput& in, const TileFrame& frame, uint32_t first, uint32_t count, uint32_t end,
-                            float log2_inverse_alpha_min, uint32_t* touched) {
-  for (uint32_t i = 0; i < count; ++i) {
-    if (first + i + kBatch < end) __builtin_prefetch(in.splats + in.items[first + i + kBatch]);
-    touched[i] = TouchedBlocks(in.splats[in.items[first + i]], frame, log2_inverse_alpha_min);
   }
 }
 

@@ -3,14 +3,15 @@
 
 #include <cstdint>
 
+#include "bin.h"
 #include "splat.h"
 
 namespace recon {
 
-// What both directions read. `items` holds the splats' indices, tile after tile and front to back.
+// What both directions read. `items` holds tile after tile, front to back.
 struct BlendInput {
   const Splat* splats;
-  const uint32_t* items;
+  const TileItem* items;
   const uint32_t* starts;  // [tiles + 1]
   int width, height, tiles_x;
   float alpha_min, alpha_max, transmittance_min;
@@ -28,10 +29,12 @@ struct PictureGradient {
   const float *v_color, *v_alpha, *v_depth;  // dL/d(output); each may be null
 };
 
-// Renders tile number `tile` into `out`.
-void BlendTile(const BlendInput& in, uint32_t tile, const Picture& out);
+// Renders tile number `tile` into `out`. Unless it is null, visited[i] receives the blocks of 4x4 pixels over which item i was
+// blended, one bit each.
+void BlendTile(const BlendInput& in, uint32_t tile, const Picture& out, uint16_t* visited);
 
-// Writes kSums floats per list entry of the tile to `sums` (indexed like `items`), and the tile's dL/dbackground.
-void BlendTileBackward(const BlendInput& in, uint32_t tile, const PictureGradient& grad, float* sums, float v_background[3]);
+// Writes kSums floats per item of the tile to `sums`, at its entry, and the tile's dL/dbackground.
+void BlendTileBackward(const BlendInput& in, uint32_t tile, const uint16_t* visited, const PictureGradient& grad, float* sums,
+                       float v_background[3]);
 
 }  // namespace recon

@@ -4,7 +4,7 @@
 //
 #include <hwy/highway.h>
 
-#include <cmath>
+#include <algorithm>
 
 #include "blend-inl.h"
 
@@ -126,9 +126,10 @@ bool ReadTile(const BlendInput& in, const TileFrame& frame, const PictureGradien
   return !hn::AllFalse(kF, any);
 }
 
-// Adds one splat's sums over the blocks `bits`.
+// Adds one splat's sums over the blocks `bits`. kDepth: the picture's depth has a gradient.
+template <bool kDepth>
 HWY_INLINE void BackwardSplat(const Splat& g, const SplatOnTile& on, const BlendLimits& limits, uint32_t bits,
-                              uint32_t& alive, TileGradient& px, PixelSums& sums) {
+                              TileGradient& px, PixelSums& sums) {
   const V opacity = Set(g.log2_opacity), one = Set(1.0f);
   const V red = Set(g.r), green = Set(g.g), blue = Set(g.b), depth = Set(g.z);
   while (bits != 0) {
@@ -136,18 +137,17 @@ HWY_INLINE void BackwardSplat(const Splat& g, const SplatOnTile& on, const Blend
     bits &= bits - 1;
     const V s = hn::Add(on.s_across, Set(on.s[b]));
     const V partial = hn::NegMulAdd(s, s, opacity);
-    M any = hn::Ne(s, s);
     for (int p = 0; p < kParts; ++p) {
       const int at = b * kBlockPixels + p * kLanes;
       const V t = hn::Add(on.t_across[p], Set(on.t[b]));
       const V transmittance = hn::Load(kF, px.transmittance + at);
       const Blended now = Blend(hn::NegMulAdd(t, t, partial), transmittance, limits);
       const V gr = hn::Load(kF, px.r + at), gg = hn::Load(kF, px.g + at);
-      const V gb = hn::Load(kF, px.b + at), gz = hn::Load(kF, px.z + at);
+      const V gb = hn::Load(kF, px.b + at);
       V along = hn::Mul(gr, red);  // (c . g)
       along = hn::MulAdd(gg, green, along);
       along = hn::MulAdd(gb, blue, along);
-      along = hn::MulAdd(gz, depth, along);
+      if constexpr (kDepth) along = hn::MulAdd(hn::Load(kF, px.z + at), depth, along);
       const V behind = hn::NegMulAdd(now.weight, along, hn::Load(kF, px.behind + at));
       const V v_alpha = hn::NegMulAdd(behind, Reciprocal(hn::Sub(one, now.alpha)), hn::Mul(transmittance, along));
       const M moves = hn::And(now.alive, hn::Le(now.raw, limits.alpha_max));
@@ -162,12 +162,10 @@ HWY_INLINE void BackwardSplat(const Splat& g, const SplatOnTile& on, const Blend
       sums.r = hn::MulAdd(now.weight, gr, sums.r);
       sums.g = hn::MulAdd(now.weight, gg, sums.g);
       sums.b = hn::MulAdd(now.weight, gb, sums.b);
-      sums.z = hn::MulAdd(now.weight, gz, sums.z);
+      if constexpr (kDepth) sums.z = hn::MulAdd(now.weight, hn::Load(kF, px.z + at), sums.z);
       hn::Store(now.after, kF, px.transmittance + at);
       hn::Store(behind, kF, px.behind + at);
-      any = p == 0 ? now.alive : hn::Or(any, now.alive);
     }
-    if (HWY_UNLIKELY(hn::AllFalse(kF, any))) alive &= ~(1u << b);
   }
 }
 
@@ -177,36 +175,42 @@ HWY_INLINE void StoreSums(const PixelSums& s, float* out) {
   StoreSums4(s.r, s.g, s.b, hn::Zero(kF), out + 8);
 }
 
-void BlendTileBackwardTarget(const BlendInput& in, uint32_t tile, const PictureGradient& grad, float* sums,
-                             float v_background[3]) {
+template <bool kDepth>
+void BlendTileBackwardOnce(const BlendInput& in, uint32_t tile, const uint16_t* visited, const PictureGradient& grad, float* sums,
+                           float v_background[3]) {
   TileFrame frame;
   TileGradient px;
   StartTile(in, tile, frame, px.transmittance);
   PrefetchTile(in, frame, grad);
-  if (!ReadTile(in, frame, grad, px, v_background)) frame.alive = 0;
+  const bool any = ReadTile(in, frame, grad, px, v_background);
   const BlendLimits limits = MakeLimits(in);
   const BlockPattern pattern = MakePattern();
-  const float log2_inverse = -std::log2(in.alpha_min);
   const V zero = hn::Zero(kF);
   SplatOnTile on;
-  uint32_t touched[kBatch];
   const uint32_t end = in.starts[tile + 1];
-  uint32_t first = in.starts[tile];
-  for (; first < end && frame.alive != 0; first += kBatch) {
-    const uint32_t count = HWY_MIN(kBatch, end - first);
-    FindTouched(in, frame, first, count, end, log2_inverse, touched);
-    for (uint32_t i = 0; i < count; ++i) {
-      const uint32_t bits = touched[i] & frame.alive;
-      PixelSums s{zero, zero, zero, zero, zero, zero, zero, zero, zero, zero};
-      if (bits != 0) {
-        const Splat& g = in.splats[in.items[first + i]];
-        PlaceOnTile(g, frame, pattern, on);
-        BackwardSplat(g, on, limits, bits, frame.alive, px, s);
-      }
-      StoreSums(s, sums + static_cast<size_t>(first + i) * kSums);
+  for (uint32_t i = in.starts[tile]; i < end; ++i) {
+    if (i + kAhead < end) {
+      __builtin_prefetch(in.splats + in.items[i + kAhead].splat);
+      __builtin_prefetch(sums + static_cast<size_t>(in.items[i + kAhead].entry) * kSums, 1);
     }
+    float* const to = sums + static_cast<size_t>(in.items[i].entry) * kSums;
+    const uint32_t bits = any ? visited[i] : 0;
+    if (bits == 0) {
+      std::fill_n(to, kSums, 0.0f);
+      continue;
+    }
+    const Splat& g = in.splats[in.items[i].splat];
+    PixelSums s{zero, zero, zero, zero, zero, zero, zero, zero, zero, zero};
+    PlaceOnTile(g, frame, pattern, on);
+    BackwardSplat<kDepth>(g, on, limits, bits, px, s);
+    StoreSums(s, to);
   }
-  for (size_t i = static_cast<size_t>(first) * kSums; i < static_cast<size_t>(end) * kSums; ++i) sums[i] = 0.0f;
+}
+
+void BlendTileBackwardTarget(const BlendInput& in, uint32_t tile, const uint16_t* visited, const PictureGradient& grad,
+                             float* sums, float v_background[3]) {
+  const auto run = grad.v_depth != nullptr ? BlendTileBackwardOnce<true> : BlendTileBackwardOnce<false>;
+  run(in, tile, visited, grad, sums, v_background);
 }
 
 }  // namespace HWY_NAMESPACE
@@ -216,8 +220,9 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace recon {
 HWY_EXPORT(BlendTileBackwardTarget);
-void BlendTileBackward(const BlendInput& in, uint32_t tile, const PictureGradient& grad, float* sums, float v_background[3]) {
-  HWY_DYNAMIC_DISPATCH(BlendTileBackwardTarget)(in, tile, grad, sums, v_background);
+void BlendTileBackward(const BlendInput& in, uint32_t tile, const uint16_t* visited, const PictureGradient& grad, float* sums,
+                       float v_background[3]) {
+  HWY_DYNAMIC_DISPATCH(BlendTileBackwardTarget)(in, tile, visited, grad, sums, v_background);
 }
 }  // namespace recon
 #endif

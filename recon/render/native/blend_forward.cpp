@@ -12,6 +12,8 @@ HWY_BEFORE_NAMESPACE();
 namespace recon {
 namespace HWY_NAMESPACE {
 
+constexpr uint32_t kBatch = 32;  // items whose blocks are found ahead of their blending
+
 struct TilePixels {
   HWY_ALIGN float transmittance[kPixels];
   HWY_ALIGN float r[kPixels];
@@ -22,6 +24,25 @@ struct TilePixels {
 
 HWY_INLINE void Accumulate(V weight, V value, float* sum) {
   hn::Store(hn::MulAdd(weight, value, hn::Load(kF, sum)), kF, sum);
+}
+
+// Bit b set: block b holds a pixel centre where alpha may reach alpha_min.
+HWY_INLINE uint32_t TouchedBlocks(const Splat& g, const TileFrame& frame, float log2_inverse_alpha_min) {
+  uint32_t bits = 0;
+  for (int b = 0; b < kBlocks; b += kLanes) {
+    const V x = hn::Sub(hn::Load(kF, frame.block_x + b), Set(g.x)), y = hn::Sub(hn::Load(kF, frame.block_y + b), Set(g.y));
+    bits |= MaskBits(Touched(g, log2_inverse_alpha_min, x, y, Set(kSide - 1.0f))) << b;
+  }
+  return bits;
+}
+
+// TouchedBlocks of items first .. first + count - 1, and a prefetch of those after them.
+HWY_INLINE void FindTouched(const BlendInput& in, const TileFrame& frame, uint32_t first, uint32_t count, uint32_t end,
+                            float log2_inverse_alpha_min, uint32_t* touched) {
+  for (uint32_t i = 0; i < count; ++i) {
+    if (first + i + kAhead < end) __builtin_prefetch(in.splats + in.items[first + i + kAhead].splat);
+    touched[i] = TouchedBlocks(in.splats[in.items[first + i].splat], frame, log2_inverse_alpha_min);
+  }
 }
 
 // One splat over the blocks `bits`.
@@ -82,7 +103,7 @@ void WriteTile(const BlendInput& in, const TileFrame& frame, const TilePixels& p
   }
 }
 
-void BlendTileTarget(const BlendInput& in, uint32_t tile, const Picture& out) {
+void BlendTileTarget(const BlendInput& in, uint32_t tile, const Picture& out, uint16_t* visited) {
   TileFrame frame;
   TilePixels px;
   StartTile(in, tile, frame, px.transmittance);
@@ -95,17 +116,20 @@ void BlendTileTarget(const BlendInput& in, uint32_t tile, const Picture& out) {
   SplatOnTile on;
   uint32_t touched[kBatch];
   const uint32_t end = in.starts[tile + 1];
-  for (uint32_t first = in.starts[tile]; first < end && frame.alive != 0; first += kBatch) {
+  uint32_t first = in.starts[tile];
+  for (; first < end && frame.alive != 0; first += kBatch) {
     const uint32_t count = HWY_MIN(kBatch, end - first);
     FindTouched(in, frame, first, count, end, log2_inverse, touched);
     for (uint32_t i = 0; i < count; ++i) {
       const uint32_t bits = touched[i] & frame.alive;
+      if (visited != nullptr) visited[first + i] = static_cast<uint16_t>(bits);
       if (bits == 0) continue;
-      const Splat& g = in.splats[in.items[first + i]];
+      const Splat& g = in.splats[in.items[first + i].splat];
       PlaceOnTile(g, frame, pattern, on);
       BlendSplat(g, on, limits, bits, frame.alive, px);
     }
   }
+  for (; visited != nullptr && first < end; ++first) visited[first] = 0;
   WriteTile(in, frame, px, out);
 }
 
@@ -116,8 +140,8 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace recon {
 HWY_EXPORT(BlendTileTarget);
-void BlendTile(const BlendInput& in, uint32_t tile, const Picture& out) {
-  HWY_DYNAMIC_DISPATCH(BlendTileTarget)(in, tile, out);
+void BlendTile(const BlendInput& in, uint32_t tile, const Picture& out, uint16_t* visited) {
+  HWY_DYNAMIC_DISPATCH(BlendTileTarget)(in, tile, out, visited);
 }
 }  // namespace recon
 #endif

@@ -7,6 +7,7 @@
 #endif
 
 #include "project.h"
+#include "rows-inl.h"
 #include "sh-inl.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -16,13 +17,6 @@ namespace HWY_NAMESPACE {
 constexpr float kMinQuat2 = 1e-24f;      // a shorter quaternion (squared) has no direction
 constexpr float kCompensationMin2 = 0.005f * 0.005f;
 constexpr int kMaxBasis = 16;
-
-HWY_INLINE V Gather(const float* base, VI index) { return hn::GatherIndex(kF, base, index); }
-
-HWY_INLINE Vec3 Gather3(const float* base, VI row) {
-  const VI at = hn::Add(hn::Add(row, row), row);
-  return {Gather(base, at), Gather(base + 1, at), Gather(base + 2, at)};
-}
 
 HWY_INLINE V Dot(Vec3 a, Vec3 b) { return hn::MulAdd(a.x, b.x, hn::MulAdd(a.y, b.y, hn::Mul(a.z, b.z))); }
 
@@ -79,16 +73,17 @@ struct Projected {
   M valid;                  // everything but the picture's bounds and the opacity
 };
 
-HWY_INLINE Projected Project(const Gaussians& in, const Camera& camera, const Options& options, VI id) {
+HWY_INLINE Projected Project(const Gaussians& in, const Camera& camera, const Options& options, const Rows& rows) {
   Projected p;
-  p.world = Gather3(in.means, id);
+  p.world = Load3(in.means, rows);
   p.cam = Rotate(camera.rotation, p.world);
   p.cam = {hn::Add(p.cam.x, Set(camera.translation[0])), hn::Add(p.cam.y, Set(camera.translation[1])),
            hn::Add(p.cam.z, Set(camera.translation[2]))};
-  p.scale = Gather3(in.scales, id);
-  p.opacity = Gather(in.opacities, id);
-  const VI at4 = hn::ShiftLeft<2>(id);
-  const Quat raw{Gather(in.quats, at4), Gather(in.quats + 1, at4), Gather(in.quats + 2, at4), Gather(in.quats + 3, at4)};
+  p.scale = Load3(in.scales, rows);
+  p.opacity = Load1(in.opacities, rows);
+  V wxyz[4];
+  LoadColumns4(in.quats, rows.row, 4, wxyz);
+  const Quat raw{wxyz[0], wxyz[1], wxyz[2], wxyz[3]};
   const V length2 = hn::MulAdd(raw.w, raw.w, Dot({raw.x, raw.y, raw.z}, {raw.x, raw.y, raw.z}));
   p.quat_length = hn::Sqrt(length2);
   const V inv_length = hn::Div(Set(1.0f), p.quat_length);
@@ -160,8 +155,20 @@ HWY_INLINE Direction ViewDirection(const Camera& camera, Vec3 world) {
 
 HWY_INLINE int BasisSize(int degree) { return (degree + 1) * (degree + 1); }
 
-// Index of the first SH coefficient of each Gaussian.
-HWY_INLINE VI ShStart(const Gaussians& in, VI id) { return hn::Mul(id, hn::Set(kI, 3 * in.sh_stride)); }
+// The first `size` SH coefficients of the rows: 1, 4, 9 or 16 of them.
+HWY_INLINE void LoadSh(const Gaussians& in, const Rows& rows, int size, Vec3* out) {
+  const size_t stride = 3 * static_cast<size_t>(in.sh_stride);
+  int k = 0;
+  for (; k + 4 <= size; k += 4) {
+    V c[12];
+    for (int i = 0; i < 12; i += 4) LoadColumns4(in.colors + 3 * k + i, rows.row, stride, c + i);
+    for (int i = 0; i < 4; ++i) out[k + i] = {c[3 * i], c[3 * i + 1], c[3 * i + 2]};
+  }
+  if (k == size) return;
+  const VI start = hn::Mul(RowIndex(rows), hn::Set(kI, 3 * in.sh_stride));
+  const float* const last = in.colors + 3 * k;
+  out[k] = {hn::GatherIndex(kF, last, start), hn::GatherIndex(kF, last + 1, start), hn::GatherIndex(kF, last + 2, start)};
+}
 
 }  // namespace HWY_NAMESPACE
 }  // namespace recon

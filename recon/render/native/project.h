@@ -4,6 +4,7 @@
 
 #include <cstdint>
 
+#include "bin.h"
 #include "splat.h"
 
 namespace recon {
@@ -28,10 +29,17 @@ struct GaussianGradient {
   float* colors;  // shaped like the inputs
 };
 
-// The gradient of `count` splats, whose sums per Gaussian are sums[count][kSums]: with `add` it is added to their rows of `out`,
-// else it replaces them. Writes |dL/dmean2d| to mean2d_norm[id], and adds dL/drotation (9) and dL/dtranslation (3) to pose[12].
-void ProjectBackwardBlock(const Gaussians& in, const Camera& camera, const Options& options, const Splat* splats,
-                          uint32_t count, const float* sums, bool add, const GaussianGradient& out, float* mean2d_norm,
-                          float pose[12]);
+// The splats of one block and the sums over their pixels: kSums floats per tile that a splat touches, splat after splat.
+struct BlockSums {
+  const Splat* splats;
+  const EntryRange* entries;
+  uint32_t count;     // of splats
+  const float* sums;  // at entry number 0 of the picture
+};
+
+// The gradient of a block's splats: with `add` it is added to their rows of `out`, else it replaces them. Writes |dL/dmean2d| to
+// mean2d_norm[id], and adds dL/drotation (9) and dL/dtranslation (3) to pose[12].
+void ProjectBackwardBlock(const Gaussians& in, const Camera& camera, const Options& options, const BlockSums& block, bool add,
+                          const GaussianGradient& out, float* mean2d_norm, float pose[12]);
 
 }  // namespace recon

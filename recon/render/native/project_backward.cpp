@@ -4,7 +4,8 @@
 //
 #include <hwy/highway.h>
 
-#include <cmath>
+#include <algorithm>
+#include <cstddef>
 
 #include "project-inl.h"
 
@@ -12,31 +13,54 @@ HWY_BEFORE_NAMESPACE();
 namespace recon {
 namespace HWY_NAMESPACE {
 
-// Inputs and results of up to kLanes splats, lane by lane.
+// The splats of a vector: what the backward pass needs of them, and their sums.
 struct BackwardLanes {
-  HWY_ALIGN int32_t id[kTile];
-  HWY_ALIGN float l11[kTile], l21[kTile], l22[kTile], rgb[3][kTile];
-  HWY_ALIGN float sums[kSums][kTile];
-  HWY_ALIGN float mean[3][kTile], quat[4][kTile], scale[3][kTile], opacity[kTile], norm[kTile];
-  HWY_ALIGN float basis[kMaxBasis][kTile], color[3][kTile];
+  Rows rows;
+  V l11, l21, l22, rgb[3];
+  V sums[kSums];
 };
 
 struct PoseSums {
   V rotation[9], translation[3];
 };
 
-HWY_INLINE void LoadLanes(const Splat* splats, uint32_t count, const float* sums, BackwardLanes& lanes) {
-  for (uint32_t k = 0; k < static_cast<uint32_t>(kLanes); ++k) {
-    const Splat& g = splats[HWY_MIN(k, count - 1)];
-    lanes.id[k] = static_cast<int32_t>(g.id);
-    lanes.l11[k] = g.l11;
-    lanes.l21[k] = g.l21;
-    lanes.l22[k] = g.l22;
-    lanes.rgb[0][k] = g.r;
-    lanes.rgb[1][k] = g.g;
-    lanes.rgb[2][k] = g.b;
-    for (int i = 0; i < kSums; ++i) lanes.sums[i][k] = k < count ? sums[k * kSums + static_cast<uint32_t>(i)] : 0.0f;
+// Adds a splat's sums over its tiles, in the order in which they were listed.
+HWY_INLINE void AddEntries(const float* from, uint32_t count, float* out) {
+  const hn::FixedTag<float, 4> d;
+  auto a = hn::Zero(d), b = a, c = a;
+  for (const float* const end = from + size_t{count} * kSums; from != end; from += kSums) {
+    a = hn::Add(a, hn::LoadU(d, from));
+    b = hn::Add(b, hn::LoadU(d, from + 4));
+    c = hn::Add(c, hn::LoadU(d, from + 8));
   }
+  hn::Store(a, d, out);
+  hn::Store(b, d, out + 4);
+  hn::Store(c, d, out + 8);
+}
+
+// Splats first .. first + filled - 1 of the block. Lanes beyond them repeat the last one, with sums of zero.
+HWY_INLINE void LoadLanes(const BlockSums& block, uint32_t first, uint32_t filled, BackwardLanes& lanes) {
+  static_assert(kSums % 4 == 0 && offsetof(Splat, l11) == 2 * sizeof(float) && offsetof(Splat, r) == 6 * sizeof(float));
+  HWY_ALIGN int32_t place[kTile];
+  HWY_ALIGN float sums[kTile * kSums];
+  for (uint32_t k = 0; k < static_cast<uint32_t>(kLanes); ++k) {
+    const uint32_t i = first + HWY_MIN(k, filled - 1);
+    place[k] = static_cast<int32_t>(i);
+    lanes.rows.row[k] = static_cast<int32_t>(block.splats[i].id);
+    const EntryRange entries = block.entries[i];
+    AddEntries(block.sums + size_t{entries.first} * kSums, k < filled ? entries.count : 0, sums + k * kSums);
+  }
+  lanes.rows.filled = filled;
+  lanes.rows.together = filled == static_cast<uint32_t>(kLanes) && lanes.rows.row[kLanes - 1] - lanes.rows.row[0] == kLanes - 1;
+  const float* const splats = reinterpret_cast<const float*>(block.splats);
+  V field[12];
+  for (int i = 0; i < 12; i += 4) LoadColumns4(splats + i, place, sizeof(Splat) / sizeof(float), field + i);
+  lanes.l11 = field[2];
+  lanes.l21 = field[3];
+  lanes.l22 = field[4];
+  for (int c = 0; c < 3; ++c) lanes.rgb[c] = field[6 + c];
+  hn::Store(hn::Iota(kI, 0), kI, place);
+  for (int i = 0; i < kSums; i += 4) LoadColumns4(sums + i, place, kSums, lanes.sums + i);
 }
 
 // Gradient of the 2D covariance (symmetric: g00, g01 = g10, g11) and mean.
@@ -46,9 +70,9 @@ struct Flat {
 
 // With w = L'd, k = kHalfLog2e and power = -d' C d / 2:  d power/d mean = C d = L w / k,  d power/d Sigma = L w w' L' / (2 k^2).
 HWY_INLINE Flat UnwhitenSums(const BackwardLanes& lanes) {
-  const auto sum = [&lanes](Sum which) HWY_ATTR { return hn::Load(kF, lanes.sums[which]); };
-  const V l11 = hn::Load(kF, lanes.l11), l21 = hn::Load(kF, lanes.l21), l22 = hn::Load(kF, lanes.l22);
-  const V vs = sum(kVs), vt = sum(kVt), vss = sum(kVss), vst = sum(kVst), vtt = sum(kVtt);
+  const V l11 = lanes.l11, l21 = lanes.l21, l22 = lanes.l22;
+  const V vs = lanes.sums[kVs], vt = lanes.sums[kVt];
+  const V vss = lanes.sums[kVss], vst = lanes.sums[kVst], vtt = lanes.sums[kVtt];
   const V k1 = Set(1.0f / kHalfLog2e), k2 = Set(0.5f / (kHalfLog2e * kHalfLog2e));
   const V row0s = hn::MulAdd(l11, vss, hn::Mul(l21, vst));  // first row of L (w w')
   const V row0t = hn::MulAdd(l11, vst, hn::Mul(l21, vtt));
@@ -128,28 +152,51 @@ HWY_INLINE void AddOuter(V* rotation, Vec3 g, Vec3 x) {
   }
 }
 
-// dL/d(world - centre) through the SH view direction; stores basis and masked colour gradient for the coefficients.
-HWY_INLINE Vec3 ColorGradient(const Gaussians& in, const Camera& camera, const Projected& p, VI id, BackwardLanes& lanes) {
-  const V zero = hn::Zero(kF);
-  V g[3];
-  for (int c = 0; c < 3; ++c) {
-    g[c] = hn::Load(kF, lanes.sums[kR + c]);
-    if (in.sh_degree >= 0) g[c] = hn::IfThenElseZero(hn::Gt(hn::Load(kF, lanes.rgb[c]), zero), g[c]);
-    hn::Store(g[c], kF, lanes.color[c]);
+// The share of one colour gradient in dL/d(coefficient): rows of `stride` coefficients, of which the first `size` are used.
+HWY_INLINE void StoreSh(const V* basis, int size, const V g[3], const Rows& rows, size_t stride, bool add, float* out) {
+  const size_t row = 3 * stride;
+  int k = 0;
+  if (rows.filled == static_cast<uint32_t>(kLanes) && !add) {
+    for (; k + 4 <= size; k += 4) {
+      V c[12];
+      for (int i = 0; i < 12; ++i) c[i] = hn::Mul(basis[k + i / 3], g[i % 3]);
+      for (int i = 0; i < 12; i += 4) StoreColumns4(c + i, out + 3 * k + i, rows.row, row);
+    }
   }
-  if (in.sh_degree < 0) return {zero, zero, zero};
+  HWY_ALIGN float lanes[3][kTile];
+  for (; k < size; ++k) {
+    for (int c = 0; c < 3; ++c) hn::Store(hn::Mul(basis[k], g[c]), kF, lanes[c]);
+    for (uint32_t n = 0; n < rows.filled; ++n) {
+      float* const to = out + static_cast<size_t>(rows.row[n]) * row + 3 * k;
+      for (int c = 0; c < 3; ++c) to[c] = add ? to[c] + lanes[c][n] : lanes[c][n];
+    }
+  }
+  const size_t used = 3 * static_cast<size_t>(size);
+  for (uint32_t n = 0; !add && used < row && n < rows.filled; ++n) {
+    std::fill_n(out + static_cast<size_t>(rows.row[n]) * row + used, row - used, 0.0f);
+  }
+}
+
+// dL/d(world - centre) through the SH view direction; writes the gradient of the colours or coefficients.
+HWY_INLINE Vec3 ColorGradient(const Gaussians& in, const Camera& camera, const Projected& p, const BackwardLanes& lanes, bool add,
+                              float* out) {
+  const V zero = hn::Zero(kF);
+  if (in.sh_degree < 0) {
+    const V g[3] = {lanes.sums[kR], lanes.sums[kG], lanes.sums[kB]};
+    StoreRows(g, out, lanes.rows, add);
+    return {zero, zero, zero};
+  }
+  V g[3];
+  for (int c = 0; c < 3; ++c) g[c] = hn::IfThenElseZero(hn::Gt(lanes.rgb[c], zero), lanes.sums[kR + c]);
   const Direction dir = ViewDirection(camera, p.world);
   V basis[kMaxBasis], weight[kMaxBasis];
   ShBasis(in.sh_degree, dir.unit.x, dir.unit.y, dir.unit.z, basis);
   const int size = BasisSize(in.sh_degree);
-  for (int k = 0; k < size; ++k) hn::Store(basis[k], kF, lanes.basis[k]);
+  StoreSh(basis, size, g, lanes.rows, static_cast<size_t>(in.sh_stride), add, out);
   if (in.sh_degree == 0) return {zero, zero, zero};
-  const VI start = ShStart(in, id);
-  for (int k = 1; k < size; ++k) {
-    weight[k] = hn::Mul(g[0], Gather(in.colors + 3 * k, start));
-    weight[k] = hn::MulAdd(g[1], Gather(in.colors + 3 * k + 1, start), weight[k]);
-    weight[k] = hn::MulAdd(g[2], Gather(in.colors + 3 * k + 2, start), weight[k]);
-  }
+  Vec3 coefficient[kMaxBasis];
+  LoadSh(in, lanes.rows, size, coefficient);
+  for (int k = 1; k < size; ++k) weight[k] = Dot(coefficient[k], {g[0], g[1], g[2]});
   const Vec3 v = ShGradient(in.sh_degree, dir.unit.x, dir.unit.y, dir.unit.z, weight);
   const V along = Dot(v, dir.unit);
   return {hn::Mul(dir.inv_distance, hn::NegMulAdd(along, dir.unit.x, v.x)),
@@ -157,13 +204,12 @@ HWY_INLINE Vec3 ColorGradient(const Gaussians& in, const Camera& camera, const P
           hn::Mul(dir.inv_distance, hn::NegMulAdd(along, dir.unit.z, v.z))};
 }
 
-HWY_INLINE void BackwardLanesOnce(const Gaussians& in, const Camera& camera, const Options& options, BackwardLanes& lanes,
-                                  PoseSums& pose) {
-  const VI id = hn::Load(kI, lanes.id);
-  const Projected p = Project(in, camera, options, id);
+HWY_INLINE void BackwardOnce(const Gaussians& in, const Camera& camera, const Options& options, const BackwardLanes& lanes,
+                             bool add, const GaussianGradient& out, float* mean2d_norm, PoseSums& pose) {
+  const Projected p = Project(in, camera, options, lanes.rows);
   Flat flat = UnwhitenSums(lanes);
-  hn::Store(hn::Sqrt(hn::MulAdd(flat.mean_x, flat.mean_x, hn::Mul(flat.mean_y, flat.mean_y))), kF, lanes.norm);
-  hn::Store(OpacityGradient(p, options, hn::Load(kF, lanes.sums[kV]), flat), kF, lanes.opacity);
+  const V norm[1] = {hn::Sqrt(hn::MulAdd(flat.mean_x, flat.mean_x, hn::Mul(flat.mean_y, flat.mean_y)))};
+  const V v_opacity[1] = {OpacityGradient(p, options, lanes.sums[kV], flat)};
 
   // Sigma2 = m m', m = U S, U = J Q, Q = W R.
   const V two = Set(2.0f);
@@ -181,14 +227,15 @@ HWY_INLINE void BackwardLanesOnce(const Gaussians& in, const Camera& camera, con
     v_r[i] = Plus(v_r[i], Times(Set(camera.rotation[6 + i]), v_q[2]));
   }
   const Quat v_quat = QuatGradient(p, v_r);
-  const Vec3 v_cam = CameraGradient(p, v_j00, v_j02, v_j11, v_j12, flat, hn::Load(kF, lanes.sums[kZ]));
-  const Vec3 v_ray = ColorGradient(in, camera, p, id, lanes);
+  const Vec3 v_cam = CameraGradient(p, v_j00, v_j02, v_j11, v_j12, flat, lanes.sums[kZ]);
+  const Vec3 v_ray = ColorGradient(in, camera, p, lanes, add, out.colors);
   const Vec3 v_mean = Plus(RotateBack(camera.rotation, v_cam), v_ray);
 
-  const V outputs[10] = {v_mean.x, v_mean.y, v_mean.z, v_quat.w, v_quat.x, v_quat.y, v_quat.z, v_scale.x, v_scale.y, v_scale.z};
-  float* const to[10] = {lanes.mean[0], lanes.mean[1], lanes.mean[2],  lanes.quat[0],  lanes.quat[1],
-                         lanes.quat[2], lanes.quat[3], lanes.scale[0], lanes.scale[1], lanes.scale[2]};
-  for (int i = 0; i < 10; ++i) hn::Store(outputs[i], kF, to[i]);
+  StoreRows(norm, mean2d_norm, lanes.rows, false);
+  StoreRows(v_opacity, out.opacities, lanes.rows, add);
+  StoreRows({v_mean.x, v_mean.y, v_mean.z}, out.means, lanes.rows, add);
+  StoreRows({v_quat.w, v_quat.x, v_quat.y, v_quat.z}, out.quats, lanes.rows, add);
+  StoreRows({v_scale.x, v_scale.y, v_scale.z}, out.scales, lanes.rows, add);
 
   // Pose: x_cam = W x + t; Q = W R; centre = -W' t with dL/dcentre = -v_ray.
   AddOuter(pose.rotation, v_cam, p.world);
@@ -205,45 +252,15 @@ HWY_INLINE void BackwardLanesOnce(const Gaussians& in, const Camera& camera, con
 }
 
 // The first view writes, the others add: fresh memory need not be cleared first.
-HWY_INLINE void Put(float& to, float value, bool add) { to = add ? to + value : value; }
-
-HWY_INLINE void PutColor(const Gaussians& in, const BackwardLanes& lanes, uint32_t k, bool add, float* to) {
-  const float g[3] = {lanes.color[0][k], lanes.color[1][k], lanes.color[2][k]};
-  if (in.sh_degree < 0) {
-    for (int c = 0; c < 3; ++c) Put(to[c], g[c], add);
-    return;
-  }
-  const int size = BasisSize(in.sh_degree);
-  for (int b = 0; b < size; ++b) {
-    const float basis = lanes.basis[b][k];
-    for (int c = 0; c < 3; ++c) Put(to[3 * b + c], basis * g[c], add);
-  }
-  for (int i = 3 * size; !add && i < 3 * in.sh_stride; ++i) to[i] = 0.0f;
-}
-
-HWY_INLINE void PutLane(const Gaussians& in, const BackwardLanes& lanes, uint32_t k, bool add, const GaussianGradient& out,
-                        float* mean2d_norm) {
-  const size_t id = static_cast<size_t>(lanes.id[k]);
-  for (size_t i = 0; i < 3; ++i) Put(out.means[3 * id + i], lanes.mean[i][k], add);
-  for (size_t i = 0; i < 4; ++i) Put(out.quats[4 * id + i], lanes.quat[i][k], add);
-  for (size_t i = 0; i < 3; ++i) Put(out.scales[3 * id + i], lanes.scale[i][k], add);
-  Put(out.opacities[id], lanes.opacity[k], add);
-  mean2d_norm[id] = lanes.norm[k];
-  PutColor(in, lanes, k, add, out.colors + 3 * id * static_cast<size_t>(in.sh_degree < 0 ? 1 : in.sh_stride));
-}
-
-void ProjectBackwardBlockTarget(const Gaussians& in, const Camera& camera, const Options& options, const Splat* splats,
-                                uint32_t count, const float* sums, bool add, const GaussianGradient& out,
-                                float* mean2d_norm, float pose[12]) {
+void ProjectBackwardBlockTarget(const Gaussians& in, const Camera& camera, const Options& options, const BlockSums& block, bool add,
+                                const GaussianGradient& out, float* mean2d_norm, float pose[12]) {
   BackwardLanes lanes;
   PoseSums pose_sums;
   for (V& v : pose_sums.rotation) v = hn::Zero(kF);
   for (V& v : pose_sums.translation) v = hn::Zero(kF);
-  for (uint32_t i = 0; i < count; i += kLanes) {
-    const uint32_t filled = HWY_MIN(static_cast<uint32_t>(kLanes), count - i);
-    LoadLanes(splats + i, filled, sums + size_t{i} * kSums, lanes);
-    BackwardLanesOnce(in, camera, options, lanes, pose_sums);
-    for (uint32_t k = 0; k < filled; ++k) PutLane(in, lanes, k, add, out, mean2d_norm);
+  for (uint32_t i = 0; i < block.count; i += kLanes) {
+    LoadLanes(block, i, HWY_MIN(static_cast<uint32_t>(kLanes), block.count - i), lanes);
+    BackwardOnce(in, camera, options, lanes, add, out, mean2d_norm, pose_sums);
   }
   for (int i = 0; i < 9; ++i) pose[i] += hn::GetLane(hn::SumOfLanes(kF, pose_sums.rotation[i]));
   for (int i = 0; i < 3; ++i) pose[9 + i] += hn::GetLane(hn::SumOfLanes(kF, pose_sums.translation[i]));
@@ -256,10 +273,9 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace recon {
 HWY_EXPORT(ProjectBackwardBlockTarget);
-void ProjectBackwardBlock(const Gaussians& in, const Camera& camera, const Options& options, const Splat* splats,
-                          uint32_t count, const float* sums, bool add, const GaussianGradient& out, float* mean2d_norm,
-                          float pose[12]) {
-  HWY_DYNAMIC_DISPATCH(ProjectBackwardBlockTarget)(in, camera, options, splats, count, sums, add, out, mean2d_norm, pose);
+void ProjectBackwardBlock(const Gaussians& in, const Camera& camera, const Options& options, const BlockSums& block, bool add,
+                          const GaussianGradient& out, float* mean2d_norm, float pose[12]) {
+  HWY_DYNAMIC_DISPATCH(ProjectBackwardBlockTarget)(in, camera, options, block, add, out, mean2d_norm, pose);
 }
 }  // namespace recon
 #endif

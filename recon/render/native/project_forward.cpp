@@ -5,7 +5,9 @@
 #include <hwy/contrib/math/math-inl.h>
 #include <hwy/highway.h>
 
+#include <bit>
 #include <cmath>
+#include <cstddef>
 
 #include "project-inl.h"
 #include "touch-inl.h"
@@ -14,25 +16,29 @@ HWY_BEFORE_NAMESPACE();
 namespace recon {
 namespace HWY_NAMESPACE {
 
-// The fields of Splat, one lane per Gaussian.
+// Splats, one per lane: the first twelve fields of Splat in their order, then the spans; and what only the caller sees.
 struct SplatLanes {
-  HWY_ALIGN float x[kTile], y[kTile], l11[kTile], l21[kTile], l22[kTile], log2_opacity[kTile];
-  HWY_ALIGN float r[kTile], g[kTile], b[kTile], z[kTile], half_x[kTile], half_y[kTile];
-  HWY_ALIGN float slope_x[kTile], slope_y[kTile];
+  V field[12];
+  VI columns, rows;
+  V radius;
 };
+constexpr int kFieldX = 0, kFieldY = 1, kFieldZ = 9;
+static_assert(offsetof(Splat, z) == kFieldZ * sizeof(float) && offsetof(Splat, id) == 12 * sizeof(float));
 
 // colour = max(0, SH + 0.5), or the given one.
-HWY_INLINE Vec3 Color(const Gaussians& in, const Camera& camera, Vec3 world, VI id) {
-  if (in.sh_degree < 0) return Gather3(in.colors, id);
+HWY_INLINE Vec3 Color(const Gaussians& in, const Camera& camera, Vec3 world, const Rows& rows) {
+  if (in.sh_degree < 0) return Load3(in.colors, rows);
   const Direction dir = ViewDirection(camera, world);
+  const int size = BasisSize(in.sh_degree);
   V basis[kMaxBasis];
+  Vec3 coefficient[kMaxBasis];
   ShBasis(in.sh_degree, dir.unit.x, dir.unit.y, dir.unit.z, basis);
-  const VI start = ShStart(in, id);
+  LoadSh(in, rows, size, coefficient);
   Vec3 color{Set(0.5f), Set(0.5f), Set(0.5f)};
-  for (int k = 0; k < BasisSize(in.sh_degree); ++k) {
-    color.x = hn::MulAdd(basis[k], Gather(in.colors + 3 * k, start), color.x);
-    color.y = hn::MulAdd(basis[k], Gather(in.colors + 3 * k + 1, start), color.y);
-    color.z = hn::MulAdd(basis[k], Gather(in.colors + 3 * k + 2, start), color.z);
+  for (int k = 0; k < size; ++k) {
+    color.x = hn::MulAdd(basis[k], coefficient[k].x, color.x);
+    color.y = hn::MulAdd(basis[k], coefficient[k].y, color.y);
+    color.z = hn::MulAdd(basis[k], coefficient[k].z, color.z);
   }
   const M finite = hn::And(Bounded(color.x), hn::And(Bounded(color.y), Bounded(color.z)));
   const V zero = hn::Zero(kF), nan = hn::Div(zero, zero);
@@ -40,14 +46,26 @@ HWY_INLINE Vec3 Color(const Gaussians& in, const Camera& camera, Vec3 world, VI 
           hn::IfThenElse(finite, hn::Max(color.z, zero), nan)};
 }
 
+// The tiles that [center - half, center + half] covers, clipped to the picture.
+HWY_INLINE VI Span(V center, V half, int pixels) {
+  constexpr float kSlack = 0.01f;  // px
+  const float edge = static_cast<float>((pixels + kTile - 1) / kTile);
+  const V reach = hn::Add(half, Set(kSlack)), high = hn::Add(center, reach), per_tile = Set(1.0f / kTile);
+  const V low_tile = Clamp(hn::Mul(hn::Sub(center, reach), per_tile), hn::Zero(kF), Set(edge));
+  const V high_tile = Clamp(hn::Mul(high, per_tile), Set(-1.0f), Set(edge - 1.0f));
+  const VI first = hn::ConvertTo(kI, low_tile), last = hn::ConvertTo(kI, high_tile);  // truncate: -0.5 counts as tile 0
+  const VI count = hn::Max(hn::Zero(kI), hn::Add(hn::Sub(last, first), hn::Set(kI, 1)));
+  return hn::Add(first, hn::IfThenElseZero(hn::RebindMask(kI, hn::Ge(high, hn::Zero(kF))), hn::ShiftLeft<16>(count)));
+}
+
 // Fills the lanes; returns which of them are visible.
 //   L' = [[sqrt(k/a), 0], [-(b/a) l22, sqrt(k a/det)]], k = kHalfLog2e, [[a, b], [b, c]] the 2D covariance
 //   half extents: sqrt(level a/k), sqrt(level c/k), level = log2(o / alpha_min)
-HWY_INLINE M ProjectLanes(const Gaussians& in, const Camera& camera, const Options& options, VI id, M wanted,
+HWY_INLINE M ProjectLanes(const Gaussians& in, const Camera& camera, const Options& options, const Rows& rows,
                           SplatLanes& out) {
-  const Projected p = Project(in, camera, options, id);
+  const Projected p = Project(in, camera, options, rows);
   const V opacity = hn::Mul(p.opacity, p.compensation);
-  M visible = hn::And(hn::And(wanted, p.valid), hn::Ge(opacity, Set(options.alpha_min)));
+  M visible = hn::And(hn::FirstN(kF, rows.filled), hn::And(p.valid, hn::Ge(opacity, Set(options.alpha_min))));
   visible = hn::And(visible, Bounded(opacity));
   if (hn::AllFalse(kF, visible)) return visible;
   const V log2_opacity = hn::Log2(kF, hn::IfThenElse(visible, opacity, Set(1.0f)));
@@ -67,48 +85,61 @@ HWY_INLINE M ProjectLanes(const Gaussians& in, const Camera& camera, const Optio
   visible = hn::And(visible, hn::Lt(hn::Sub(y, half_y), Set(static_cast<float>(camera.height))));
   if (hn::AllFalse(kF, visible)) return visible;
 
-  const Vec3 color = Color(in, camera, p.world, id);
+  const Vec3 color = Color(in, camera, p.world, rows);
   visible = hn::And(visible, hn::And(Bounded(color.x), hn::And(Bounded(color.y), Bounded(color.z))));
-  hn::Store(x, kF, out.x);
-  hn::Store(y, kF, out.y);
-  hn::Store(l11, kF, out.l11);
-  hn::Store(l21, kF, out.l21);
-  hn::Store(l22, kF, out.l22);
-  hn::Store(log2_opacity, kF, out.log2_opacity);
-  hn::Store(color.x, kF, out.r);
-  hn::Store(color.y, kF, out.g);
-  hn::Store(color.z, kF, out.b);
-  hn::Store(p.cam.z, kF, out.z);
-  hn::Store(half_x, kF, out.half_x);
-  hn::Store(half_y, kF, out.half_y);
-  hn::Store(hn::Div(p.b, p.c), kF, out.slope_x);
-  hn::Store(hn::Div(p.b, p.a), kF, out.slope_y);
+  const V fields[12] = {x,       y,       l11,     l21,     l22, log2_opacity, color.x,
+                        color.y, color.z, p.cam.z, hn::Div(p.b, p.c), hn::Div(p.b, p.a)};
+  for (int i = 0; i < 12; ++i) out.field[i] = fields[i];
+  out.columns = Span(x, hn::IfThenElseZero(visible, half_x), camera.width);
+  out.rows = Span(y, hn::IfThenElseZero(visible, half_y), camera.height);
+  out.radius = hn::Ceil(hn::Max(half_x, half_y));
   return visible;
 }
 
-HWY_INLINE void WriteAux(const ProjectionAux& aux, const SplatLanes& lanes, uint32_t lane, uint32_t id, bool visible) {
-  aux.visible[id] = visible;
-  aux.radii[id] = visible ? std::ceil(HWY_MAX(lanes.half_x[lane], lanes.half_y[lane])) : 0.0f;
-  aux.means2d[2 * size_t{id}] = visible ? lanes.x[lane] : 0.0f;
-  aux.means2d[2 * size_t{id} + 1] = visible ? lanes.y[lane] : 0.0f;
-  aux.depths[id] = visible ? lanes.z[lane] : 0.0f;
+HWY_INLINE void WriteAux(const ProjectionAux& aux, const SplatLanes& lanes, const Rows& rows, M visible, uint32_t bits) {
+  const V zero = hn::Zero(kF);
+  const bool any = bits != 0;  // else the lanes hold nothing
+  const auto seen = [&](V v) HWY_ATTR { return any ? hn::IfThenElseZero(visible, v) : zero; };
+  for (uint32_t k = 0; k < rows.filled; ++k) aux.visible[rows.row[k]] = (bits >> k) & 1u;
+  const V radius[1] = {seen(lanes.radius)}, depth[1] = {seen(lanes.field[kFieldZ])};
+  const V mean[2] = {seen(lanes.field[kFieldX]), seen(lanes.field[kFieldY])};
+  StoreRows(radius, aux.radii, rows, false);
+  StoreRows(mean, aux.means2d, rows, false);
+  StoreRows(depth, aux.depths, rows, false);
+}
+
+// All lanes as splats.
+HWY_INLINE void StoreSplats(SplatLanes& lanes, const Rows& rows, Splat* out) {
+  static_assert(sizeof(Splat) == 16 * sizeof(float));
+  float* const to = reinterpret_cast<float*>(out);
+  const VI place = hn::Iota(kI, 0);
+  HWY_ALIGN int32_t at[kTile];
+  hn::Store(place, kI, at);
+  for (int i = 0; i < 12; i += 4) StoreColumns4(lanes.field + i, to + i, at, 16);
+  V rest[4] = {hn::BitCast(kF, RowIndex(rows)), hn::BitCast(kF, lanes.columns), hn::BitCast(kF, lanes.rows), hn::Zero(kF)};
+  StoreColumns4(rest, to + 12, at, 16);
 }
 
 uint32_t ProjectBlockTarget(const Gaussians& in, const Camera& camera, const Options& options, uint32_t begin, uint32_t end,
                             Splat* out, const ProjectionAux& aux) {
   uint32_t count = 0;
-  SplatLanes s;
+  SplatLanes lanes;
+  Rows rows;
+  alignas(64) Splat some[kTile];
   for (uint32_t i = begin; i < end; i += kLanes) {
-    const uint32_t lanes = HWY_MIN(static_cast<uint32_t>(kLanes), end - i);
-    const VI id = hn::Min(hn::Iota(kI, static_cast<int32_t>(i)), hn::Set(kI, static_cast<int32_t>(end - 1)));
-    const M visible = ProjectLanes(in, camera, options, id, hn::FirstN(kF, lanes), s);
-    const uint32_t bits = MaskBits(visible);
-    for (uint32_t k = 0; k < lanes; ++k) {
-      const bool seen = ((bits >> k) & 1u) != 0;
-      if (aux.visible != nullptr) WriteAux(aux, s, k, i + k, seen);
-      if (!seen) continue;
-      out[count++] = Splat{s.x[k], s.y[k], s.l11[k],    s.l21[k],     s.l22[k],     s.log2_opacity[k], s.r[k], s.g[k],
-                           s.b[k], s.z[k], s.half_x[k], s.slope_x[k], s.slope_y[k], i + k,              0,      0};
+    rows.filled = HWY_MIN(static_cast<uint32_t>(kLanes), end - i);
+    rows.together = rows.filled == static_cast<uint32_t>(kLanes);
+    const VI last = hn::Set(kI, static_cast<int32_t>(end - 1));
+    hn::Store(hn::Min(hn::Iota(kI, static_cast<int32_t>(i)), last), kI, rows.row);
+    const M visible = ProjectLanes(in, camera, options, rows, lanes);
+    uint32_t bits = MaskBits(visible);
+    if (aux.visible != nullptr) WriteAux(aux, lanes, rows, visible, bits);
+    if (hn::AllTrue(kF, visible)) {
+      StoreSplats(lanes, rows, out + count);
+      count += kLanes;
+    } else if (bits != 0) {
+      StoreSplats(lanes, rows, some);
+      for (; bits != 0; bits &= bits - 1) out[count++] = some[std::countr_zero(bits)];
     }
   }
   return count;

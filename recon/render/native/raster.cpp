@@ -1,7 +1,6 @@
 #include "raster.h"
 
 #include <algorithm>
-#include <bit>
 #include <chrono>
 #include <cstring>
 
@@ -40,9 +39,7 @@ PictureGradient GradientOfView(const PictureGradient& g, size_t pixels) {
           Offset(g.v_color, 3 * pixels), Offset(g.v_alpha, pixels), Offset(g.v_depth, pixels)};
 }
 
-// Also writes the splats' depth keys, while they are still in the cache.
-void ProjectView(const Gaussians& gaussians, const Options& options, ViewState& state, const ProjectionAux& aux,
-                 DepthKey* keys) {
+void ProjectView(const Gaussians& gaussians, const Options& options, ViewState& state, const ProjectionAux& aux) {
   const int blocks = BlockCount(gaussians.n);
   state.block_counts.assign(static_cast<size_t>(blocks), 0);
   Splat* const splats = state.splats.data();
@@ -51,7 +48,6 @@ void ProjectView(const Gaussians& gaussians, const Options& options, ViewState& 
   for (int b = 0; b < blocks; ++b) {
     const uint32_t begin = static_cast<uint32_t>(b) * kBlock;
     counts[b] = ProjectBlock(gaussians, state.camera, options, begin, std::min(begin + kBlock, gaussians.n), splats + begin, aux);
-    for (uint32_t i = begin; i < begin + counts[b]; ++i) keys[i] = {std::bit_cast<uint32_t>(splats[i].z), i};
   }
 }
 
@@ -72,39 +68,23 @@ BlendInput MakeBlendInput(const ViewState& state, const Options& options, const 
 
 int TileCount(const TileLists& lists) { return lists.tiles_x * lists.tiles_y; }
 
-void BlendView(const BlendInput& in, int tiles, const Picture& out) {
+void BlendView(const BlendInput& in, int tiles, const Picture& out, uint16_t* visited) {
 #pragma omp parallel for schedule(dynamic, 4)
-  for (int t = 0; t < tiles; ++t) BlendTile(in, static_cast<uint32_t>(t), out);
+  for (int t = 0; t < tiles; ++t) BlendTile(in, static_cast<uint32_t>(t), out, visited);
 }
 
 // dL/dbackground of one view, tiles added in order.
-void BlendViewBackward(const BlendInput& in, int tiles, const PictureGradient& grad, float* sums, float* v_background) {
+void BlendViewBackward(const BlendInput& in, int tiles, const uint16_t* visited, const PictureGradient& grad, float* sums,
+                       float* v_background) {
   Buffer<float> partial(3 * static_cast<size_t>(tiles));
   float* const parts = partial.data();
 #pragma omp parallel for schedule(dynamic, 4)
-  for (int t = 0; t < tiles; ++t) BlendTileBackward(in, static_cast<uint32_t>(t), grad, sums, parts + 3 * t);
+  for (int t = 0; t < tiles; ++t) BlendTileBackward(in, static_cast<uint32_t>(t), visited, grad, sums, parts + 3 * t);
   double total[3] = {0.0, 0.0, 0.0};
   for (int t = 0; t < tiles; ++t) {
     for (int c = 0; c < 3; ++c) total[c] += static_cast<double>(parts[3 * t + c]);
   }
   for (int c = 0; c < 3; ++c) v_background[c] = static_cast<float>(total[c]);
-}
-
-void PrefetchInstances(const Splat& splat, const TileLists& lists, const float* sums) {
-  for (uint32_t e = splat.first; e < splat.first + std::min(splat.count, 8u); ++e) {
-    const float* from = sums + static_cast<size_t>(lists.slots[e]) * kSums;
-    __builtin_prefetch(from);
-    __builtin_prefetch(from + kSums - 1);
-  }
-}
-
-// A splat's sums over its tiles, in the order in which they were listed.
-void AddInstances(const Splat& splat, const TileLists& lists, const float* sums, float* out) {
-  std::fill_n(out, kSums, 0.0f);
-  for (uint32_t e = splat.first; e < splat.first + splat.count; ++e) {
-    const float* from = sums + static_cast<size_t>(lists.slots[e]) * kSums;
-    for (int i = 0; i < kSums; ++i) out[i] += from[i];
-  }
 }
 
 void ZeroRows(const Gaussians& in, uint32_t begin, uint32_t end, const GaussianGradient& out) {
@@ -142,12 +122,8 @@ void ProjectViewBackward(const Gaussians& gaussians, const Options& options, con
     const uint32_t count = state.block_counts[static_cast<size_t>(b)];
     if (first_view) ZeroCulled(gaussians, splats, count, begin, end, out);
     std::fill(mean2d_norm + begin, mean2d_norm + end, 0.0f);
-    alignas(64) float totals[kBlock * kSums];
-    for (uint32_t i = 0; i < count; ++i) {
-      if (i + 6 < count) PrefetchInstances(splats[i + 6], state.lists, sums);
-      AddInstances(splats[i], state.lists, sums, totals + i * kSums);
-    }
-    ProjectBackwardBlock(gaussians, state.camera, options, splats, count, totals, !first_view, out, mean2d_norm, pose + 12 * b);
+    const BlockSums block{splats, state.lists.entries.data() + begin, count, sums};
+    ProjectBackwardBlock(gaussians, state.camera, options, block, !first_view, out, mean2d_norm, pose + 12 * b);
   }
   double total[12] = {};
   for (int b = 0; b < blocks; ++b) {
@@ -188,7 +164,6 @@ Camera MakeCamera(const float* viewmat, const float* intrinsics, int width, int 
 void RasterForward(const ForwardArguments& args, const ForwardOutputs& out, std::vector<ViewState>* states, Timings* timings) {
   const size_t n = args.gaussians.n;
   ViewState scratch;
-  Buffer<DepthKey> keys(n);
   Stopwatch watch;
   for (size_t view = 0; view < args.cameras.size(); ++view) {
     ViewState state;
@@ -199,13 +174,13 @@ void RasterForward(const ForwardArguments& args, const ForwardOutputs& out, std:
     const size_t tiles_y = static_cast<size_t>((state.camera.height + kTile - 1) / kTile);
     const uint8_t* mask = args.tile_mask == nullptr ? nullptr : args.tile_mask + view * tiles_x * tiles_y;
     watch.Lap();
-    ProjectView(args.gaussians, args.options, state, AuxOfView(out.aux, view, n), keys.data());
+    ProjectView(args.gaussians, args.options, state, AuxOfView(out.aux, view, n));
     timings->project += watch.Lap();
-    state.lists = BinSplats(state.splats.data(), keys.data(), state.block_counts, state.camera, args.options.alpha_min, mask,
-                            args.keep);
+    state.lists = BinSplats(state.splats.data(), state.block_counts, state.camera, args.options.alpha_min, mask);
+    if (args.keep) state.visited = Buffer<uint16_t>(state.lists.size);
     timings->bin += watch.Lap();
     const BlendInput in = MakeBlendInput(state, args.options, Offset(args.background, 3 * view));
-    BlendView(in, TileCount(state.lists), PictureOfView(out.picture, view * pixels));
+    BlendView(in, TileCount(state.lists), PictureOfView(out.picture, view * pixels), state.visited.data());
     timings->blend += watch.Lap();
     if (args.keep) {
       states->push_back(std::move(state));
@@ -229,8 +204,8 @@ void RasterBackward(const Gaussians& gaussians, const Options& options, const st
     Buffer<float> sums(static_cast<size_t>(state.lists.size) * kSums);
     watch.Lap();
     // The background is part of the colour the gradient starts from, so the blend needs no background of its own.
-    BlendViewBackward(MakeBlendInput(state, options, nullptr), TileCount(state.lists), GradientOfView(grad, view * pixels),
-                      sums.data(), out.background + 3 * view);
+    BlendViewBackward(MakeBlendInput(state, options, nullptr), TileCount(state.lists), state.visited.data(),
+                      GradientOfView(grad, view * pixels), sums.data(), out.background + 3 * view);
     timings->blend_backward += watch.Lap();
     ProjectViewBackward(gaussians, options, state, sums.data(), view == 0, out.gaussians, out.mean2d_norm + view * gaussians.n,
                         out.viewmats + 16 * view);

@@ -27,6 +27,7 @@ struct ViewState {
   Buffer<Splat> splats;                // blocks of kBlock, the first block_counts[b] filled
   std::vector<uint32_t> block_counts;
   TileLists lists;
+  Buffer<uint16_t> visited;  // of BlendTile
 };
 
 struct ForwardArguments {

@@ -46,10 +46,6 @@ HWY_INLINE void ShBasis(int degree, V x, V y, V z, V* basis) {
   basis[15] = hn::Mul(Scale(-kY3a, x), hn::Sub(xx, Scale(3.0f, yy)));
 }
 
-struct Vec3 {
-  V x, y, z;
-};
-
 // sum_k weight[k] d basis[k] / d(x, y, z), each polynomial differentiated as it is written in ShBasis.
 HWY_INLINE Vec3 ShGradient(int degree, V x, V y, V z, const V* w) {
   Vec3 g{hn::Zero(kF), hn::Zero(kF), hn::Zero(kF)};

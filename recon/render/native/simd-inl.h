@@ -28,8 +28,25 @@ static_assert(kTile % kLanes == 0);
 
 HWY_INLINE V Set(float x) { return hn::Set(kF, x); }
 
-// 2^x for x < 127, relative error below 3e-6; 2^-126 for anything smaller. 2^x = 2^i 2^f, i to the nearest: adding 1.5 * 2^23
-// leaves i in the low bits of the mantissa, the polynomial is the minimax fit of 2^f on [-0.5, 0.5].
+struct Vec3 {
+  V x, y, z;
+};
+
+#if HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX3
+// 2^x for x < 127, relative error below 3e-6. 2^x = 2^i 2^f, i = floor(x): AVX-512 has an operation for f and one for p 2^i, the
+// polynomial is the minimax fit of 2^f on [0, 1].
+HWY_INLINE V Exp2(V x) {
+  constexpr int kFloor = 0x09;  // of _mm512_reduce_ps: x - floor(x)
+  const V f{_mm512_reduce_ps(x.raw, kFloor)};
+  V p = hn::MulAdd(f, Set(0.013534167781472206f), Set(0.052011460065841675f));
+  p = hn::MulAdd(p, f, Set(0.2414427548646927f));
+  p = hn::MulAdd(p, f, Set(0.6930038332939148f));
+  p = hn::MulAdd(p, f, Set(1.0000026226043701f));
+  return V{_mm512_scalef_ps(p.raw, x.raw)};
+}
+#else
+// The same; 2^-126 for anything smaller. Here i is the nearest: adding 1.5 * 2^23 leaves it in the low bits of the mantissa, the
+// polynomial is the minimax fit of 2^f on [-0.5, 0.5].
 HWY_INLINE V Exp2(V x) {
   const V magic = Set(12582912.0f);
   x = hn::Max(x, Set(-126.0f));
@@ -42,6 +59,7 @@ HWY_INLINE V Exp2(V x) {
   const VI exponent = hn::ShiftLeft<23>(hn::BitCast(kI, shifted));
   return hn::BitCast(kF, hn::Add(hn::BitCast(kI, p), exponent));
 }
+#endif
 
 // 1/x to nearly full precision (one Newton step); x normal.
 HWY_INLINE V Reciprocal(V x) {

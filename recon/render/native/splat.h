@@ -40,6 +40,11 @@ struct Camera {
   int width, height;
 };
 
+// Neighbouring tiles along one axis, first + 65536 count: which of them a splat's box covers.
+using TileSpan = uint32_t;
+constexpr uint32_t SpanFirst(TileSpan span) { return span & 0xffffu; }
+constexpr uint32_t SpanCount(TileSpan span) { return span >> 16; }
+
 // One Gaussian as one camera sees it: a cache line. With L' = [[l11, 0], [l21, l22]], w = L' (pixel - mean) and
 // |w|^2 = kHalfLog2e d' conic d, its alpha is exp2(log2_opacity - |w|^2): a sum of squares, so nothing cancels.
 struct alignas(64) Splat {
@@ -47,10 +52,9 @@ struct alignas(64) Splat {
   float l11, l21, l22;
   float log2_opacity;
   float r, g, b, z;
-  float half_x;           // half extent in x of the ellipse alpha >= alpha_min, px
   float slope_x, slope_y;  // where alpha is largest for a given dy: dx = slope_x dy; for a given dx: dy = slope_y dx
-  uint32_t id;           // index of the Gaussian
-  uint32_t first, count;  // its entries in TileLists::slots
+  uint32_t id;             // index of the Gaussian
+  TileSpan columns, rows;  // of the box round the ellipse alpha >= alpha_min
 };
 static_assert(sizeof(Splat) == 64);
 
