@@ -1,9 +1,10 @@
 """Bundle adjustment of a rig that saw a board: all lenses, camera poses and board poses at once.
 
-Each camera has its own noise sigma_c per corner, estimated from how well a view fits the board wherever that is. Cameras
-whose shutters do not open together see a moving board at different places, so each instant has a jitter s_t besides:
-the board as one camera saw it may be displaced, as a whole, by a random twist of deviation s_t (a length; rotations count
-at the board's rim). With J the derivative of a view's pixels with respect to that twist, its residuals have the covariance
+Each camera has its own noise sigma_c per corner, estimated from how well a view fits the board wherever that is.
+Cameras whose shutters do not open together see a moving board at different places, so each instant has a jitter s_t
+besides: the board as one camera saw it may be displaced, as a whole, by a random twist of deviation s_t (a length;
+rotations count at the board's rim). With J the derivative of a view's pixels with respect to that twist, its residuals
+have the covariance
     S = sigma_c^2 I + s_t^2 J J^T,     S^(-1/2) = (I - U diag(1 - 1/sqrt(1 + g^2)) U^T) / sigma_c
 with U, g the left singular vectors and values of s_t J / sigma_c. So a view taken while the board moved still tells the
 lens, and tells the camera's pose as much as it can. Where all cameras agree s_t is zero and nothing changes.
@@ -53,7 +54,7 @@ class Problem:
 class Trust:
     """noise: [C] pixels per coordinate. jitter: [T] metres. weight: [N] in [0, 1], 0 for outliers.
 
-    off: [N, 2] pixels, seen minus predicted. rest: [N] pixels, what is left when each view may have its board displaced.
+    off: [N, 2] pixels, seen minus predicted. rest: [N] pixels, left when each view may have its board displaced.
     """
 
     noise: np.ndarray

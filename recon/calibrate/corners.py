@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
 
 import cv2
 import numpy as np
@@ -107,7 +106,8 @@ class Finder:
         """(board points [N, 3], pixels [N, 2]) of the markers that lie on one plane as the board says."""
         layouts = [(0, False)]
         if self.board.kind == "aprilgrid":  # its makers differ in where they begin and how they turn the tags
-            layouts = [self._layout] if self._layout else [(turn, below) for below in (False, True) for turn in range(4)]
+            every = [(turn, below) for below in (False, True) for turn in range(4)]
+            layouts = [self._layout] if self._layout else every
         fits = []
         for layout in layouts:
             fit = _on_plane(*self._placed(markers, layout))
@@ -182,8 +182,8 @@ def settle(grey: np.ndarray, board: Board, ids: np.ndarray, mapping: Mapping) ->
     points = board.corners[ids]
     uv = mapping(points)
     step = 0.5 * board.square if board.kind != "aprilgrid" else 0.5 * board.marker
-    across = mapping(points + [step, 0.0, 0.0]) - uv
-    down = mapping(points + [0.0, step, 0.0]) - uv
+    across = mapping(points + np.array([step, 0.0, 0.0])) - uv
+    down = mapping(points + np.array([0.0, step, 0.0])) - uv
     # Pixels per square, the shorter way: sqrt of the area would flatter a board seen from the side.
     side = 2 * np.minimum(np.linalg.norm(across, axis=1), np.linalg.norm(down, axis=1))
     height, width = grey.shape
@@ -206,9 +206,7 @@ def settle(grey: np.ndarray, board: Board, ids: np.ndarray, mapping: Mapping) ->
     return Corners(ids[kept], settled[kept])
 
 
-def _looks_right(
-    grey: np.ndarray, board: Board, points: np.ndarray, mapping: Mapping, moved: np.ndarray
-) -> np.ndarray:
+def _looks_right(grey: np.ndarray, board: Board, points: np.ndarray, mapping: Mapping, moved: np.ndarray) -> np.ndarray:
     """bool [N]: what is printed dark beside the corner is darker than what is printed light."""
     step = PROBE * (board.square if board.kind != "aprilgrid" else board.marker)
     ways = np.array([[-1, -1, 0], [1, -1, 0], [1, 1, 0], [-1, 1, 0]]) * step  # round the corner
@@ -218,7 +216,7 @@ def _looks_right(
     at = integer_centres_from_pixels(uv).astype(np.float32)
     levels = cv2.remap(grey, at[..., 0], at[..., 1], cv2.INTER_LINEAR, borderMode=cv2.BORDER_REPLICATE).astype(float)
     if board.kind == "aprilgrid":  # dark inside the tag, light beside it; what is across the corner differs by maker
-        inside = np.array([2, 3, 0, 1])[np.arange(count) % 4 if count == len(board.corners) else _corner_of(board, points)]
+        inside = np.array([2, 3, 0, 1])[_corner_of(board, points)]
         rows = np.arange(count)
         beside = np.minimum(levels[rows, (inside + 1) % 4], levels[rows, (inside + 3) % 4])
         return np.asarray(beside - levels[rows, inside] > CONTRAST)

@@ -5,18 +5,16 @@ A flat board seen from afar has two poses that look almost alike; both are kept 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import cv2
 import numpy as np
 
-from recon.calibrate.sightings import State, through_lens
-from recon.calibrate.corners import Corners
-from recon.geometry.camera import Camera, unproject
+from recon.calibrate.sightings import Views
+from recon.geometry.camera import Camera, project, unproject
 from recon.geometry.pose import invert_pose
 
-Views = Mapping[tuple[int, int], Corners]  # (camera, instant) -> corners
 MAX_TRIED = 24  # shared instants from which a relative pose is tried
 CLEARLY = 0.5  # the second pose is dropped when its error is this many pixels larger and twice as large
 CAP = 20.0  # pixels: an error beyond counts as this
@@ -31,19 +29,18 @@ class Sight:
     poses: list[np.ndarray]
 
 
-def sights(views: Views, points: np.ndarray, lenses: np.ndarray, sizes: np.ndarray) -> dict[tuple[int, int], Sight]:
-    """Every view with its possible board poses. lenses: [C, 9]; sizes: [C, 2]."""
+def sights(views: Views, points: np.ndarray, cameras: Sequence[Camera]) -> dict[tuple[int, int], Sight]:
+    """Every view with its possible board poses. points: [N, 3] metres, the board's corners by number."""
     found = {}
     for (camera, instant), corners in views.items():
-        poses = board_poses(points[corners.ids], corners.uv, lenses[camera], sizes[camera])
+        poses = board_poses(points[corners.ids], corners.uv, cameras[camera])
         if poses:
             found[camera, instant] = Sight(points[corners.ids], corners.uv, poses)
     return found
 
 
-def board_poses(points: np.ndarray, uv: np.ndarray, lens: np.ndarray, size: np.ndarray) -> list[np.ndarray]:
+def board_poses(points: np.ndarray, uv: np.ndarray, camera: Camera) -> list[np.ndarray]:
     """cam_from_board [4, 4] under which points [N, 3] appear at uv [N, 2], one or two, best first."""
-    camera = Camera("", int(size[0]), int(size[1]), *(float(x) for x in lens[:4]), tuple(float(k) for k in lens[4:]))
     xy = unproject(camera, uv)[:, :2]
     good = np.isfinite(xy).all(1)
     if good.sum() < 4:
@@ -58,20 +55,17 @@ def board_poses(points: np.ndarray, uv: np.ndarray, lens: np.ndarray, size: np.n
         pose = np.eye(4)
         pose[:3, :3] = cv2.Rodrigues(turn)[0]
         pose[:3, 3] = np.ravel(shift)
-        if np.isfinite(pose).all() and (_moved(pose, points)[:, 2] > 0).all():
-            found.append((view_error(pose, points, uv, lens), pose))
+        if np.isfinite(pose).all() and ((points @ pose[:3, :3].T + pose[:3, 3])[:, 2] > 0).all():
+            found.append((view_error(pose, points, uv, camera), pose))
     found.sort(key=lambda entry: entry[0])
     if len(found) == 2 and found[1][0] > max(2 * found[0][0], found[0][0] + CLEARLY):
         found.pop()
     return [pose for _, pose in found]
 
 
-def view_error(cam_from_board: np.ndarray, points: np.ndarray, uv: np.ndarray, lens: np.ndarray) -> float:
-    """Median pixels between points under a pose and where they were seen; CAP at most."""
-    local = _moved(cam_from_board, points)
-    if not (local[:, 2] > 1e-6).all():
-        return CAP
-    predicted = through_lens(np.broadcast_to(lens, (len(points), len(lens))), local[:, :2] / local[:, 2:])[0]
+def view_error(cam_from_board: np.ndarray, points: np.ndarray, uv: np.ndarray, camera: Camera) -> float:
+    """Median pixels between points under a pose and where they were seen; CAP at most. The camera's own is not used."""
+    predicted = project(camera.with_pose(np.eye(4)), points @ cam_from_board[:3, :3].T + cam_from_board[:3, 3])[0]
     error = float(np.median(np.linalg.norm(predicted - uv, axis=1)))
     return min(error, CAP) if np.isfinite(error) else CAP
 
@@ -114,28 +108,30 @@ def spanning_tree(counts: np.ndarray) -> list[tuple[int, int]]:
     return edges
 
 
-def place(seen: Mapping[tuple[int, int], Sight], counts: np.ndarray, lenses: np.ndarray, instants: int) -> State:
-    """A first state: cameras along the spanning tree, then every instant's board where its cameras see it.
+def place(
+    seen: Mapping[tuple[int, int], Sight], counts: np.ndarray, cameras: Sequence[Camera], instants: int
+) -> tuple[list[Camera], np.ndarray]:
+    """(cameras with poses, world_from_board [T, 4, 4]): along the spanning tree, then boards where cameras see them.
 
-    Instants that no camera saw stand at the identity; they take no part in the adjustment.
+    Boards that no camera saw stand at the identity; they take no part in the adjustment.
     """
     poses = {0: np.eye(4)}
     edges = spanning_tree(counts)
     if edges:
         poses = {edges[0][0]: np.eye(4)}
     for a, b in edges:
-        poses[b] = _relative(seen, a, b, lenses) @ poses[a]
-    cam_from_world = np.stack([poses.get(camera, np.eye(4)) for camera in range(len(lenses))])
+        poses[b] = _relative(seen, a, b, cameras[b]) @ poses[a]
+    placed = [camera.with_pose(poses.get(k, np.eye(4))) for k, camera in enumerate(cameras)]
     boards = np.tile(np.eye(4), (instants, 1, 1))
     for instant in range(instants):
         here = {c: sight for (c, t), sight in seen.items() if t == instant}
-        tried = [invert_pose(cam_from_world[c]) @ pose for c, sight in here.items() for pose in sight.poses]
+        tried = [invert_pose(placed[c].cam_from_world) @ pose for c, sight in here.items() for pose in sight.poses]
         if tried:
-            boards[instant] = min(tried, key=lambda pose: _instant_error(here, cam_from_world @ pose, lenses))
-    return State(lenses.copy(), cam_from_world, boards)
+            boards[instant] = min(tried, key=lambda pose: _instant_error(here, pose, placed))
+    return placed, boards
 
 
-def _relative(seen: Mapping[tuple[int, int], Sight], a: int, b: int, lenses: np.ndarray) -> np.ndarray:
+def _relative(seen: Mapping[tuple[int, int], Sight], a: int, b: int, camera: Camera) -> np.ndarray:
     """b_from_a: of those that single shared instants give, the one that fits best at all of them."""
     shared = [t for c, t in seen if c == a and (b, t) in seen]
     step = max(1, -(-len(shared) // MAX_TRIED))
@@ -145,15 +141,14 @@ def _relative(seen: Mapping[tuple[int, int], Sight], a: int, b: int, lenses: np.
         total = 0.0
         for t in shared:
             sight = seen[b, t]
-            total += min(view_error(b_from_a @ p, sight.points, sight.uv, lenses[b]) for p in seen[a, t].poses)
+            total += min(view_error(b_from_a @ p, sight.points, sight.uv, camera) for p in seen[a, t].poses)
         return total
 
     return min(tried, key=error)
 
 
-def _instant_error(here: Mapping[int, Sight], cam_from_board: np.ndarray, lenses: np.ndarray) -> float:
-    return sum(view_error(cam_from_board[c], sight.points, sight.uv, lenses[c]) for c, sight in here.items())
-
-
-def _moved(pose: np.ndarray, points: np.ndarray) -> np.ndarray:
-    return np.asarray(points @ pose[:3, :3].T + pose[:3, 3])
+def _instant_error(here: Mapping[int, Sight], world_from_board: np.ndarray, cameras: Sequence[Camera]) -> float:
+    return sum(
+        view_error(cameras[c].cam_from_world @ world_from_board, sight.points, sight.uv, cameras[c])
+        for c, sight in here.items()
+    )

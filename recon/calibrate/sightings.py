@@ -1,19 +1,25 @@
 """What the cameras of a rig saw of a board, where they would see it, and how that changes with every unknown.
 
-Unknowns are the lens (fx fy cx cy k1 k2 p1 p2 k3) and pose of each camera, and the pose of the board at each instant.
+Unknowns are the lens (fx fy cx cy, then k1 k2 p1 p2 k3, or k1 k2 k3 k4 of a fisheye and one that stays 0) and pose of
+each camera, and the pose of the board at each instant.
 A pose T changes by a twist (rho, phi) on its left, T <- exp(twist) T. With x_w = T_b X, x_c = T_c x_w:
     d x_c / d twist_c = [I, -[x_c]x],     d x_c / d twist_b = R_c [I, -[x_w]x]
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
+from recon.calibrate.corners import Corners
+from recon.geometry.camera import Camera
+from recon.geometry.lens import BROWN, COEFFICIENTS, FISHEYE
 from recon.geometry.pose import se3_exp
 
-LENS = 9  # fx fy cx cy k1 k2 p1 p2 k3
+Views = Mapping[tuple[int, int], Corners]  # (camera, instant) -> corners
+LENS = 9  # fx fy cx cy and up to five coefficients
 POSE = 6
 CAMERA = LENS + POSE
 
@@ -30,6 +36,16 @@ class Sightings:
     corner: np.ndarray
     point: np.ndarray
     uv: np.ndarray
+
+    @staticmethod
+    def of(views: Views, points: np.ndarray) -> Sightings:
+        """Those of all views. points: [N, 3] metres, the board's corners by number."""
+        keys = sorted(views)
+        count = [len(views[key]) for key in keys]
+        camera, instant = (np.repeat(np.array([key[k] for key in keys], np.int64), count) for k in (0, 1))
+        corner = np.concatenate([np.empty(0, np.int64), *(views[key].ids for key in keys)])
+        uv = np.concatenate([np.empty((0, 2)), *(views[key].uv for key in keys)])
+        return Sightings(camera, instant, corner, points[corner], uv)
 
     def __len__(self) -> int:
         return len(self.camera)
@@ -49,11 +65,32 @@ class Sightings:
 
 @dataclass(frozen=True, eq=False)
 class State:
-    """lens [C, 9]; cam_from_world [C, 4, 4]; world_from_board [T, 4, 4]."""
+    """lens [C, 9]; fisheye [C] bool; cam_from_world [C, 4, 4]; world_from_board [T, 4, 4]."""
 
     lens: np.ndarray
+    fisheye: np.ndarray
     cam_from_world: np.ndarray
     world_from_board: np.ndarray
+
+    @staticmethod
+    def of(cameras: Sequence[Camera], world_from_board: np.ndarray) -> State:
+        """The state in which the cameras are as given."""
+        lens = np.zeros((len(cameras), LENS))
+        for row, camera in zip(lens, cameras, strict=True):
+            row[:4] = camera.fx, camera.fy, camera.cx, camera.cy
+            row[4 : 4 + len(camera.distortion)] = camera.distortion
+        fisheye = np.array([camera.lens == FISHEYE for camera in cameras])
+        return State(lens, fisheye, np.stack([camera.cam_from_world for camera in cameras]), world_from_board)
+
+    def cameras(self, like: Sequence[Camera]) -> list[Camera]:
+        """The cameras of this state, named and sized as `like`."""
+        found = []
+        for k, old in enumerate(like):
+            kind = FISHEYE if self.fisheye[k] else BROWN
+            fx, fy, cx, cy, *rest = (float(value) for value in self.lens[k])
+            bent = tuple(rest[: len(COEFFICIENTS[kind])])
+            found.append(Camera(old.name, old.width, old.height, fx, fy, cx, cy, bent, self.cam_from_world[k], kind))
+        return found
 
     def moved(self, step: np.ndarray) -> State:
         """The state after a step [15 C + 6 T] in all unknowns."""
@@ -61,6 +98,7 @@ class State:
         cameras, boards = step[: CAMERA * count].reshape(count, CAMERA), step[CAMERA * count :].reshape(-1, POSE)
         return State(
             self.lens + cameras[:, :LENS],
+            self.fisheye,
             se3_exp(cameras[:, LENS:]) @ self.cam_from_world,
             se3_exp(boards) @ self.world_from_board,
         )
@@ -71,33 +109,61 @@ def project(state: State, s: Sightings) -> np.ndarray:
     in_world = _transformed(state.world_from_board[s.instant], s.point)
     in_camera = _transformed(state.cam_from_world[s.camera], in_world)
     z = np.where(in_camera[:, 2:] > 0, in_camera[:, 2:], np.nan)
-    return through_lens(state.lens[s.camera], in_camera[:, :2] / z)[0]
+    return through_lens(state.lens[s.camera], state.fisheye[s.camera], in_camera[:, :2] / z)[0]
 
 
-def through_lens(lens: np.ndarray, xy: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def through_lens(lens: np.ndarray, fisheye: np.ndarray, xy: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """(uv [N, 2], d uv / d xy [N, 2, 2], d uv / d lens [N, 2, 9]) of ideal positions `xy` [N, 2], lens [N, 9]."""
-    fx, fy, cx, cy, k1, k2, p1, p2, k3 = lens.T
+    bent, by_xy, by_coefficient = _brown(lens[:, 4:], xy)
+    if fisheye.any():
+        wide = _fisheye(lens[fisheye, 4:], xy[fisheye])
+        bent[fisheye], by_xy[fisheye], by_coefficient[fisheye] = wide
+    focal = lens[:, :2]
+    by_lens = np.zeros((len(xy), 2, LENS))
+    by_lens[:, 0, 0], by_lens[:, 1, 1] = bent.T
+    by_lens[:, 0, 2] = by_lens[:, 1, 3] = 1.0
+    by_lens[:, :, 4:] = focal[:, :, None] * by_coefficient
+    return focal * bent + lens[:, 2:4], focal[:, :, None] * by_xy, by_lens
+
+
+def _brown(k: np.ndarray, xy: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """(bent [N, 2], by xy [N, 2, 2], by k1 k2 p1 p2 k3 [N, 2, 5]); the formula is in geometry/lens.py."""
+    k1, k2, p1, p2, k3 = k.T
     x, y = xy.T
     s = x * x + y * y
     radial = 1 + s * (k1 + s * (k2 + s * k3))
     slope = 2 * (k1 + s * (2 * k2 + 3 * s * k3))  # d radial / dx = slope x
-    bent_x = x * radial + 2 * p1 * x * y + p2 * (s + 2 * x * x)
-    bent_y = y * radial + p1 * (s + 2 * y * y) + 2 * p2 * x * y
-    uv = np.stack([fx * bent_x + cx, fy * bent_y + cy], 1)
+    bent = xy * radial[:, None]
+    bent[:, 0] += 2 * p1 * x * y + p2 * (s + 2 * x * x)
+    bent[:, 1] += p1 * (s + 2 * y * y) + 2 * p2 * x * y
     by_xy = np.empty((len(x), 2, 2))
-    mixed = slope * x * y + 2 * p1 * x + 2 * p2 * y
-    by_xy[:, 0, 0] = fx * (radial + slope * x * x + 2 * p1 * y + 6 * p2 * x)
-    by_xy[:, 0, 1] = fx * mixed
-    by_xy[:, 1, 0] = fy * mixed
-    by_xy[:, 1, 1] = fy * (radial + slope * y * y + 6 * p1 * y + 2 * p2 * x)
-    by_lens = np.zeros((len(x), 2, LENS))
-    by_lens[:, 0, 0], by_lens[:, 1, 1] = bent_x, bent_y
-    by_lens[:, 0, 2], by_lens[:, 1, 3] = 1.0, 1.0
-    for column, power in ((4, s), (5, s * s), (8, s * s * s)):
-        by_lens[:, 0, column], by_lens[:, 1, column] = fx * x * power, fy * y * power
-    by_lens[:, 0, 6], by_lens[:, 1, 6] = fx * 2 * x * y, fy * (s + 2 * y * y)
-    by_lens[:, 0, 7], by_lens[:, 1, 7] = fx * (s + 2 * x * x), fy * 2 * x * y
-    return uv, by_xy, by_lens
+    by_xy[:, 0, 0] = radial + slope * x * x + 2 * p1 * y + 6 * p2 * x
+    by_xy[:, 0, 1] = by_xy[:, 1, 0] = slope * x * y + 2 * p1 * x + 2 * p2 * y
+    by_xy[:, 1, 1] = radial + slope * y * y + 6 * p1 * y + 2 * p2 * x
+    by_k = np.empty((len(x), 2, 5))
+    for column, power in ((0, s), (1, s * s), (4, s * s * s)):
+        by_k[:, :, column] = xy * power[:, None]
+    by_k[:, 0, 2], by_k[:, 1, 2] = 2 * x * y, s + 2 * y * y
+    by_k[:, 0, 3], by_k[:, 1, 3] = s + 2 * x * x, 2 * x * y
+    return bent, by_xy, by_k
+
+
+def _fisheye(k: np.ndarray, xy: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """(bent [N, 2], by xy [N, 2, 2], by k1 k2 k3 k4 and nothing [N, 2, 5]).
+
+    bent = g(r) xy, g = theta_d / r; d bent / d xy = g I + (g' / r) xy xy^T, g' = (theta_d' / (1 + r^2) - g) / r.
+    """
+    r = np.maximum(np.linalg.norm(xy, axis=1), 1e-4)  # nearer the axis nothing changes
+    theta = np.arctan(r)
+    powers = theta[:, None] ** np.array([2, 4, 6, 8])  # [N, 4]
+    bent_angle = theta * (1 + (k[:, :4] * powers).sum(1))
+    slope = 1 + (k[:, :4] * powers * np.array([3, 5, 7, 9])).sum(1)
+    g = bent_angle / r
+    inner = (slope / (1 + r * r) - g) / (r * r)
+    by_xy = g[:, None, None] * np.eye(2) + inner[:, None, None] * xy[:, :, None] * xy[:, None, :]
+    by_k = np.zeros((len(r), 2, 5))
+    by_k[:, :, :4] = xy[:, :, None] * (powers * (theta / r)[:, None])[:, None, :]
+    return xy * g[:, None], by_xy, by_k
 
 
 def jacobian(state: State, s: Sightings) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -107,7 +173,7 @@ def jacobian(state: State, s: Sightings) -> tuple[np.ndarray, np.ndarray, np.nda
     in_camera = _transformed(state.cam_from_world[s.camera], in_world)
     z = in_camera[:, 2]
     xy = in_camera[:, :2] / z[:, None]
-    uv, by_xy, by_lens = through_lens(state.lens[s.camera], xy)
+    uv, by_xy, by_lens = through_lens(state.lens[s.camera], state.fisheye[s.camera], xy)
     # d xy / d x_c = 1/z [1 0 -x; 0 1 -y]
     flatten = np.zeros((len(z), 2, 3))
     flatten[:, 0, 0] = flatten[:, 1, 1] = 1 / z
