@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from recon.calibrate.board import Board
+from recon.calibrate.diagnose import explain_blind, printed_inverted
 from recon.calibrate.instants import Instants, pair_frames
 from recon.calibrate.readers.boards import load_board
 from recon.calibrate.sightings import State
@@ -20,7 +21,6 @@ from recon.calibrate.world import world_from_rig
 from recon.capture.session import open_capture
 from recon.capture.stream import CameraStream
 from recon.config import CalibrateConfig
-from recon.core.errors import CalibrationError
 from recon.core.events import Artifact, Event, Message, StageFinished, StageStarted
 from recon.core.files import publishing, write_json
 from recon.geometry.rig import Rig, rig_to_json
@@ -63,11 +63,15 @@ def calibrate(config: CalibrateConfig) -> Iterator[Event]:
 def _watched(streams: list[CameraStream], instants: Instants, board: Board) -> Generator[Event, None, Watch]:
     yield StageStarted(STAGE, int((instants.frames >= 0).sum()))
     begun = time.monotonic()
-    watch = yield from find_boards(streams, instants, board, bool(board.inverted))
-    blind = [stream.name for stream, count in zip(streams, watch.counts(), strict=True) if count == 0]
+    inverted = printed_inverted(streams, instants, board)
+    if inverted != bool(board.inverted):
+        print_of = "white on black (inverted)" if inverted else "black on white"
+        yield Message("warning", f"the board is printed {print_of}, not as described; calibrating with what is seen")
+    watch = yield from find_boards(streams, instants, board, inverted)
+    blind = [camera for camera, count in enumerate(watch.counts()) if count == 0]
     yield StageFinished(STAGE, time.monotonic() - begun, {"views": float(len(watch.views))})
     if blind:
-        raise CalibrationError(f"the board was not found in the pictures of {', '.join(blind)}")
+        raise explain_blind(streams, instants, board, inverted, blind)
     return watch
 
 

@@ -10,7 +10,7 @@ import numpy as np
 from recon.calibrate.board import Board
 from recon.calibrate.corners import MIN_CORNERS, Corners, Finder
 from recon.calibrate.instants import Instants
-from recon.calibrate.sightings import State, Views
+from recon.calibrate.sightings import Views
 from recon.capture.stream import CameraStream
 from recon.core.events import Event, Progress
 from recon.geometry.camera import Camera, project
@@ -70,11 +70,6 @@ def find_predicted(
             better[camera, instant] = corners
         yield Progress(STAGE, done + 1, len(work), {"found": float(len(better))})
     return better
-
-
-def used_boards(state: State, views: Views) -> dict[int, np.ndarray]:
-    """instant -> world_from_board, of the instants that some camera saw."""
-    return {t: state.world_from_board[t] for t in sorted({t for _, t in views})}
 
 
 @dataclass(frozen=True, eq=False)

@@ -12,7 +12,7 @@ from recon.core.errors import InputError
 from recon.geometry.pose import invert_pose, nearest_rotation
 
 World = Literal["auto", "camera", "table", "reference"]
-STILL_METRES, STILL_DEGREES = 2e-3, 0.3  # a board that moves less between two instants rests
+STILL_METRES, STILL_DEGREES = 7e-4, 0.15  # a board that moves less between two instants rests
 TABLE = np.diag([1.0, -1.0, -1.0, 1.0])  # world_from_board of a board face up: z away from the viewer is down
 
 
