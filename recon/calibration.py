@@ -115,5 +115,5 @@ def _report(solved: Solved, qualities: list[Quality], board: Board, where: str, 
         "views": int(sum(quality.views for quality in qualities)),
         "weak_camera": weak.name if weak.more else None,
         "verdict": told(qualities),
-        "cameras": {quality.name: quality.data() for quality in qualities},
+        "per_camera": {quality.name: quality.data() for quality in qualities},
     }
