@@ -50,6 +50,12 @@ def calibrate(config: CalibrateConfig) -> Iterator[Event]:
     seconds = time.monotonic() - begun
     for line in table(qualities):
         yield Message("info", line)
+    if solved.timed:
+        lags = ", ".join(f"{quality.name} {1000 * quality.lag_s:+.0f} ms" for quality in qualities)
+        yield Message(
+            "warning",
+            f"the cameras do not look at the same moments, which was allowed for ({lags}); rest the board now and then",
+        )
     weak = weakest(qualities)
     yield Message("warning" if weak.more else "info", told(qualities))
     yield Message("info", where)
@@ -84,11 +90,11 @@ def _solved(
     begun = time.monotonic()
     names, sizes = [s.name for s in streams], [(s.width, s.height) for s in streams]
     like, state, views = start(names, sizes, watch.views, points, config.lens)
-    solved = solve(like, state, views, points, config.lens)
+    solved = solve(like, state, views, points, config.lens, instants.times)
     more = yield from find_predicted(streams, instants, watch, solved.cameras, solved.boards())
     boards = np.tile(np.eye(4), (len(instants.times), 1, 1))
     boards[solved.instants] = solved.solution.state.world_from_board
-    solved = solve(like, State.of(solved.cameras, boards), more, points, config.lens)
+    solved = solve(like, State.of(solved.cameras, boards), more, points, config.lens, instants.times)
     off = float(np.median(np.linalg.norm(solved.solution.trust.off, axis=1)))
     yield StageFinished("rig", time.monotonic() - begun, {"reprojection_px": off, "views": float(len(more))})
     return solved
@@ -111,6 +117,7 @@ def _report(solved: Solved, qualities: list[Quality], board: Board, where: str, 
         "world": where,
         "seconds": seconds,
         "reprojection_px": float(np.median(off)),
+        "timing_s": solved.solution.trust.timing,
         "instants": len(solved.instants),
         "views": int(sum(quality.views for quality in qualities)),
         "weak_camera": weak.name if weak.more else None,

@@ -6,21 +6,23 @@ besides: the board as one camera saw it may be displaced, as a whole, by a rando
 rotations count at the board's rim). With J the derivative of a view's pixels with respect to that twist, its residuals
 have the covariance
     S = sigma_c^2 I + s_t^2 J J^T,     S^(-1/2) = (I - U diag(1 - 1/sqrt(1 + g^2)) U^T) / sigma_c
-with U, g the left singular vectors and values of s_t J / sigma_c. So a view taken while the board moved still tells the
-lens, and tells the camera's pose as much as it can. Where all cameras agree s_t is zero and nothing changes.
+with U, g the left singular vectors and values of s_t J / sigma_c. Where cameras disagree because their clocks do, each
+has a lag besides (an unknown) and each view a random one of deviation `timing`: a further column of J, the board's
+velocity. So a view taken while the board moved still tells the lens, and tells the camera's pose as much as it can.
+Where all cameras agree s_t is zero and nothing changes.
 
-Levenberg-Marquardt on the normal equations, which are small: an observation touches one camera (15 unknowns) and one
+Levenberg-Marquardt on the normal equations, which are small: an observation touches one camera (16 unknowns) and one
 instant (6). Corners far off are weighted down (soft L1) or left out, afresh each round.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import scipy.linalg
 
-from recon.calibrate.sightings import CAMERA, LENS, POSE, Sightings, State, cross_matrix, jacobian, project
+from recon.calibrate.sightings import CAMERA, LENS, POSE, Sightings, State, cross_matrix, jacobian, motion, project
 from recon.core.errors import DivergedError
 
 ROUNDS = 8
@@ -32,6 +34,9 @@ SOFT = 2.0  # in standard deviations: where weights begin to fall
 NOISE = (0.02, 20.0)  # pixels, bounds of a camera's
 NORMAL_MEDIAN = 1.1774  # median length of a 2D normal vector of unit deviation
 BY_CHANCE = 3.0  # a displacement counts as jitter beyond this many times the square that noise alone makes
+PRIOR_LAG = 0.1  # seconds
+TIMING, TIMINGS = 0.02, (1e-5, 0.05)  # seconds: first guess and bounds of a view's delay
+TYPICAL = 0.2  # pixels: noise against which delays are weighed
 PRIOR_CENTRE = 0.04  # of the longer side: principal point from the middle
 PRIOR_ASPECT = 0.002  # fx / fy - 1
 PRIOR_LENS = np.array([0.3, 0.3, 0.01, 0.01, 0.2])  # k1 k2 p1 p2 k3
@@ -41,20 +46,23 @@ PRIOR_LENS = np.array([0.3, 0.3, 0.01, 0.01, 0.2])  # k1 k2 p1 p2 k3
 class Problem:
     """What is known besides the sightings. sizes: [C, 2] pixels. free: [C, 9] bool, the lens unknowns that may change.
 
-    board: [N, 3] metres, all corners. fixed: the camera whose pose defines the world.
+    board: [N, 3] metres, all corners. fixed: the camera whose pose defines the world. times: [T] seconds of the
+    instants when the cameras' lags are unknowns too, None when all look together.
     """
 
     sizes: np.ndarray
     free: np.ndarray
     board: np.ndarray
     fixed: int = 0
+    times: np.ndarray | None = None
 
 
 @dataclass(frozen=True, eq=False)
 class Trust:
     """noise: [C] pixels per coordinate. jitter: [T] metres. weight: [N] in [0, 1], 0 for outliers.
 
-    off: [N, 2] pixels, seen minus predicted. rest: [N] pixels, left when each view may have its board displaced.
+    off: [N, 2] pixels, seen minus predicted for the moment at which each view was taken, as far as that is estimated.
+    rest: [N] pixels, left when each view may have its board displaced. timing: seconds, deviation of a view's moment.
     """
 
     noise: np.ndarray
@@ -62,11 +70,12 @@ class Trust:
     weight: np.ndarray
     off: np.ndarray = field(repr=False)
     rest: np.ndarray = field(repr=False)
+    timing: float = 0.0
 
 
 @dataclass(frozen=True, eq=False)
 class Solution:
-    """The state, how far each sighting was believed, and the covariance [15 C + 6 T]^2 of all unknowns (held: 0)."""
+    """The state, how far each sighting was believed, and the covariance [16 C + 6 T]^2 of all unknowns (held: 0)."""
 
     state: State
     trust: Trust
@@ -80,24 +89,30 @@ class Solution:
 
 def adjust(state: State, sightings: Sightings, problem: Problem) -> Solution:
     """The most likely state. Raises DivergedError when the numbers stop being finite."""
+    state = _timed(state, problem)
     trust = judge(state, sightings, problem, np.ones(len(sightings)))
-    for _ in range(ROUNDS):
-        state = _descend(state, sightings, problem, trust)
+    for _ in range(ROUNDS if problem.times is None else 2 * ROUNDS):
+        state = _timed(_descend(state, sightings, problem, trust), problem)
         before = trust
-        trust = judge(state, sightings, problem, trust.weight)
+        trust = judge(state, sightings, problem, trust.weight, trust.timing)
         if np.abs(trust.noise / before.noise - 1).max() < SETTLED:
             break
     normal = _System(state, sightings, problem, trust).normal(state)[0]
     return Solution(state, trust, _inverse(normal, _free(problem, len(state.world_from_board))))
 
 
-def judge(state: State, s: Sightings, problem: Problem, weight: np.ndarray) -> Trust:
-    """Noise, jitter and weights from residuals; `weight` [N] is what the corners were worth so far."""
+def judge(state: State, s: Sightings, problem: Problem, weight: np.ndarray, timing: float = TIMING) -> Trust:
+    """Noise, jitter and weights from residuals; weight: [N], what the corners were worth so far. timing: likewise."""
     off = s.uv - project(state, s)
     finite = np.isfinite(off).all(1)
     weight = np.where(finite, np.maximum(weight, 1e-3), 0.0)
     off[~finite] = 1e3
     by_twist = _by_displacement(state, s, problem)
+    if problem.times is not None:
+        late, timing = _moments(state, s, off * np.sqrt(weight)[:, None], np.sqrt(weight), timing)
+        off -= late
+    else:
+        timing = 0.0
     rest, spread = np.empty(len(s)), np.empty(len(s))
     views = s.views()
     shift, reach = np.zeros(len(views)), np.zeros(len(views))
@@ -116,7 +131,35 @@ def judge(state: State, s: Sightings, problem: Problem, weight: np.ndarray) -> T
             noise[camera] = np.clip(np.median((rest * spread)[mine]) / NORMAL_MEDIAN, *NOISE)
     z = rest / noise[s.camera]
     trust_in = np.where(finite & (z < OUTLIER), 1 / np.sqrt(1 + (z / SOFT) ** 2), 0.0)
-    return Trust(noise, _jitter(s, views, shift, reach, noise, len(state.world_from_board)), trust_in, off, rest)
+    jitter = _jitter(s, views, shift, reach, noise, len(state.world_from_board))
+    return Trust(noise, jitter, trust_in, off, rest, timing)
+
+
+def _timed(state: State, problem: Problem) -> State:
+    """With the motion that its boards have now."""
+    if problem.times is None:
+        return state
+    velocity, acceleration = motion(state.world_from_board, problem.times)
+    return replace(state, velocity=velocity, acceleration=acceleration)
+
+
+def _moments(state: State, s: Sightings, off: np.ndarray, root: np.ndarray, timing: float) -> tuple[np.ndarray, float]:
+    """(pixels [N, 2] that each view's own delay explains, the delays' deviation): one step of expectation maximisation.
+
+    off: [N, 2] pixels times root [N], the square root of the weights. A delay of prior deviation `timing` has the
+    mean (j . r) / (j . j + sigma^2 / timing^2) and the variance sigma^2 / (j . j + sigma^2 / timing^2).
+    """
+    speed = np.nan_to_num(jacobian(state, s)[1][:, :, -1], posinf=0.0, neginf=0.0)  # [N, 2] pixels per second
+    explained, squares = np.zeros_like(off), []
+    for rows in s.views():
+        j = speed[rows] * root[rows, None]
+        precision = float((j * j).sum()) + (TYPICAL / timing) ** 2
+        delay = float((j * off[rows]).sum()) / precision
+        explained[rows] = speed[rows] * delay
+        squares.append(delay**2 + TYPICAL**2 / precision)
+    # One delay per instant goes into its board's pose.
+    share = len(squares) / max(len(squares) - len(np.unique(s.instant)), 1)
+    return explained, float(np.clip(np.sqrt(np.mean(squares) * share), *TIMINGS))
 
 
 def _jitter(
@@ -157,10 +200,12 @@ class _System:
         self.views = self.s.views()
         self.root = np.repeat(np.sqrt(trust.weight[used]) / trust.noise[self.s.camera], 2)
         by_twist = _by_displacement(state, self.s, problem)
+        speed = jacobian(state, self.s)[1][:, :, -1:] * trust.timing
         self.whiten = []
         for rows in self.views:
-            scaled = by_twist[rows].reshape(-1, POSE) * self.root[2 * rows.start : 2 * rows.stop, None]
-            u, g, _ = np.linalg.svd(scaled * trust.jitter[self.s.instant[rows.start]], full_matrices=False)
+            random = np.concatenate([by_twist[rows] * trust.jitter[self.s.instant[rows.start]], speed[rows]], axis=2)
+            scaled = random.reshape(-1, POSE + 1) * self.root[2 * rows.start : 2 * rows.stop, None]
+            u, g, _ = np.linalg.svd(scaled, full_matrices=False)
             self.whiten.append((u, 1 - 1 / np.sqrt(1 + g * g)))
 
     def normal(self, state: State) -> tuple[np.ndarray, np.ndarray, float]:
@@ -187,6 +232,10 @@ class _System:
             cost += 0.5 * float(product[-1, -1])
         for camera in range(cameras):
             cost += _add_prior(normal, gradient, CAMERA * camera, state.lens[camera], self.problem.sizes[camera])
+            last = CAMERA * camera + CAMERA - 1
+            normal[last, last] += PRIOR_LAG**-2.0
+            gradient[last] += state.lag[camera] * PRIOR_LAG**-2.0
+            cost += float(0.5 * (state.lag[camera] / PRIOR_LAG) ** 2)
         return normal, gradient, cost
 
 
@@ -234,9 +283,10 @@ def _add_prior(normal: np.ndarray, gradient: np.ndarray, at: int, lens: np.ndarr
 
 
 def _free(problem: Problem, instants: int) -> np.ndarray:
-    """[15 C + 6 T] bool: unknowns that may change."""
-    cameras = np.concatenate([problem.free, np.ones((len(problem.free), POSE), bool)], axis=1)
-    cameras[problem.fixed, LENS:] = False
+    """[16 C + 6 T] bool: unknowns that may change."""
+    cameras = np.concatenate([problem.free, np.ones((len(problem.free), POSE + 1), bool)], axis=1)
+    cameras[problem.fixed, LENS : LENS + POSE] = False
+    cameras[:, -1] = problem.times is not None
     return np.concatenate([cameras.ravel(), np.ones(POSE * instants, bool)])
 
 

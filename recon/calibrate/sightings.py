@@ -1,9 +1,11 @@
 """What the cameras of a rig saw of a board, where they would see it, and how that changes with every unknown.
 
-Unknowns are the lens (fx fy cx cy, then k1 k2 p1 p2 k3, or k1 k2 k3 k4 of a fisheye and one that stays 0) and pose of
-each camera, and the pose of the board at each instant.
-A pose T changes by a twist (rho, phi) on its left, T <- exp(twist) T. With x_w = T_b X, x_c = T_c x_w:
-    d x_c / d twist_c = [I, -[x_c]x],     d x_c / d twist_b = R_c [I, -[x_w]x]
+Unknowns are the lens (fx fy cx cy, then k1 k2 p1 p2 k3, or k1 k2 k3 k4 of a fisheye and one that stays 0), the pose and
+the lag of each camera, and the pose of the board at each instant. A camera may look later than the instant, by its lag l:
+the board, with the velocity v and acceleration a of that instant, has gone on by S = exp(l v + l^2 a / 2), and goes on at
+(rho, phi) = v + l a. A pose T changes by a twist on its left, T <- exp(twist) T. With x_b = T_b X, x_w = S x_b,
+x_c = T_c x_w:
+    d x_c / d twist_c = [I, -[x_c]x],   d x_c / d twist_b = R_c R_S [I, -[x_b]x],   d x_c / d l = R_c (rho + phi x x_w)
 """
 
 from __future__ import annotations
@@ -12,16 +14,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from scipy.spatial.transform import Rotation
 
 from recon.calibrate.corners import Corners
 from recon.geometry.camera import Camera
 from recon.geometry.lens import BROWN, COEFFICIENTS, FISHEYE
-from recon.geometry.pose import se3_exp
+from recon.geometry.pose import invert_pose, se3_exp
 
 Views = Mapping[tuple[int, int], Corners]  # (camera, instant) -> corners
 LENS = 9  # fx fy cx cy and up to five coefficients
 POSE = 6
-CAMERA = LENS + POSE
+CAMERA = LENS + POSE + 1  # the last is its lag
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,12 +68,19 @@ class Sightings:
 
 @dataclass(frozen=True, eq=False)
 class State:
-    """lens [C, 9]; fisheye [C] bool; cam_from_world [C, 4, 4]; world_from_board [T, 4, 4]."""
+    """lens [C, 9]; fisheye [C] bool; cam_from_world [C, 4, 4]; world_from_board [T, 4, 4].
+
+    lag: [C] seconds that a camera looks later than the instant. velocity: [T, 6] twist of the board per second;
+    acceleration: [T, 6] its change per second.
+    """
 
     lens: np.ndarray
     fisheye: np.ndarray
     cam_from_world: np.ndarray
     world_from_board: np.ndarray
+    lag: np.ndarray
+    velocity: np.ndarray
+    acceleration: np.ndarray
 
     @staticmethod
     def of(cameras: Sequence[Camera], world_from_board: np.ndarray) -> State:
@@ -80,7 +90,9 @@ class State:
             row[:4] = camera.fx, camera.fy, camera.cx, camera.cy
             row[4 : 4 + len(camera.distortion)] = camera.distortion
         fisheye = np.array([camera.lens == FISHEYE for camera in cameras])
-        return State(lens, fisheye, np.stack([camera.cam_from_world for camera in cameras]), world_from_board)
+        poses = np.stack([camera.cam_from_world for camera in cameras])
+        still = np.zeros((len(world_from_board), POSE))
+        return State(lens, fisheye, poses, world_from_board, np.zeros(len(lens)), still, still)
 
     def cameras(self, like: Sequence[Camera]) -> list[Camera]:
         """The cameras of this state, named and sized as `like`."""
@@ -93,20 +105,29 @@ class State:
         return found
 
     def moved(self, step: np.ndarray) -> State:
-        """The state after a step [15 C + 6 T] in all unknowns."""
+        """The state after a step [16 C + 6 T] in all unknowns."""
         count = len(self.lens)
         cameras, boards = step[: CAMERA * count].reshape(count, CAMERA), step[CAMERA * count :].reshape(-1, POSE)
         return State(
             self.lens + cameras[:, :LENS],
             self.fisheye,
-            se3_exp(cameras[:, LENS:]) @ self.cam_from_world,
+            se3_exp(cameras[:, LENS : LENS + POSE]) @ self.cam_from_world,
             se3_exp(boards) @ self.world_from_board,
+            self.lag + cameras[:, -1],
+            self.velocity,
+            self.acceleration,
         )
+
+    def gone(self) -> np.ndarray:
+        """[C, T, 4, 4]: how far the board has gone on when each camera looks."""
+        lag = self.lag[:, None, None]
+        return se3_exp(lag * self.velocity + 0.5 * lag * lag * self.acceleration)
 
 
 def project(state: State, s: Sightings) -> np.ndarray:
     """[N, 2] pixels where the state puts the corners; NaN behind a camera."""
-    in_world = _transformed(state.world_from_board[s.instant], s.point)
+    gone = state.gone()[s.camera, s.instant]
+    in_world = _transformed(gone @ state.world_from_board[s.instant], s.point)
     in_camera = _transformed(state.cam_from_world[s.camera], in_world)
     z = np.where(in_camera[:, 2:] > 0, in_camera[:, 2:], np.nan)
     return through_lens(state.lens[s.camera], state.fisheye[s.camera], in_camera[:, :2] / z)[0]
@@ -167,8 +188,11 @@ def _fisheye(k: np.ndarray, xy: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.
 
 
 def jacobian(state: State, s: Sightings) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """(uv [N, 2], d uv / d camera [N, 2, 15], d uv / d board [N, 2, 6])."""
-    in_world = _transformed(state.world_from_board[s.instant], s.point)
+    """(uv [N, 2], d uv / d camera [N, 2, 16], d uv / d board [N, 2, 6])."""
+    gone = state.gone()[s.camera, s.instant]
+    velocity = state.velocity[s.instant] + state.lag[s.camera, None] * state.acceleration[s.instant]
+    before = _transformed(state.world_from_board[s.instant], s.point)
+    in_world = _transformed(gone, before)
     rotation = state.cam_from_world[s.camera, :3, :3]
     in_camera = _transformed(state.cam_from_world[s.camera], in_world)
     z = in_camera[:, 2]
@@ -179,9 +203,43 @@ def jacobian(state: State, s: Sightings) -> tuple[np.ndarray, np.ndarray, np.nda
     flatten[:, 0, 0] = flatten[:, 1, 1] = 1 / z
     flatten[:, :, 2] = -xy / z[:, None]
     by_point = by_xy @ flatten  # [N, 2, 3]
-    by_camera = np.concatenate([by_lens, by_point, -by_point @ cross_matrix(in_camera)], axis=2)
-    by_point = by_point @ rotation
-    return uv, by_camera, np.concatenate([by_point, -by_point @ cross_matrix(in_world)], axis=2)
+    by_world = by_point @ rotation
+    speed = velocity[:, :3] + np.cross(velocity[:, 3:], in_world)
+    by_lag = by_world @ speed[..., None]
+    by_camera = np.concatenate([by_lens, by_point, -by_point @ cross_matrix(in_camera), by_lag], axis=2)
+    by_before = by_world @ gone[:, :3, :3]
+    return uv, by_camera, np.concatenate([by_before, -by_before @ cross_matrix(before)], axis=2)
+
+
+def motion(world_from_board: np.ndarray, times: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """(velocity [T, 6], acceleration [T, 6]) of a board, in twists per second (squared), by its poses [T, 4, 4].
+
+    times: [T] seconds. A parabola through each instant and its neighbours in time; with one neighbour a line, with none
+    the board rests.
+    """
+    steps = np.diff(times)
+    near = steps < 1.5 * float(np.median(steps)) if len(steps) else np.zeros(0, bool)
+    change = world_from_board[1:] @ invert_pose(world_from_board[:-1])
+    rate = np.where(near[:, None], _twist(change) / np.maximum(steps, 1e-6)[:, None], 0.0)
+    none = np.zeros((1, POSE))
+    back, ahead = np.concatenate([none, rate]), np.concatenate([rate, none])
+    has_back, has_ahead = np.r_[False, near], np.r_[near, False]
+    both = (has_back & has_ahead)[:, None]
+    t_back, t_ahead = np.r_[1.0, steps][:, None], np.r_[steps, 1.0][:, None]
+    parabola = (back * t_ahead + ahead * t_back) / (t_back + t_ahead)
+    velocity = np.where(both, parabola, back + ahead)
+    return velocity, np.where(both, 2 * (ahead - back) / (t_back + t_ahead), 0.0)
+
+
+def _twist(pose: np.ndarray) -> np.ndarray:
+    """[N, 6] whose exponentials are the poses [N, 4, 4], turned by less than pi."""
+    phi = Rotation.from_matrix(pose[:, :3, :3]).as_rotvec() if len(pose) else np.zeros((0, 3))
+    angle = np.maximum(np.linalg.norm(phi, axis=1), 1e-6)
+    # rho = V^-1 t, V^-1 = I - [phi] / 2 + (1 - (a / 2) cot(a / 2)) / a^2 [phi]^2
+    skew = cross_matrix(phi)
+    factor = (1 - 0.5 * angle / np.tan(0.5 * angle)) / angle**2
+    inverse = np.eye(3) - 0.5 * skew + factor[:, None, None] * (skew @ skew)
+    return np.concatenate([np.einsum("nij,nj->ni", inverse, pose[:, :3, 3]), phi], 1)
 
 
 def _transformed(pose: np.ndarray, points: np.ndarray) -> np.ndarray:

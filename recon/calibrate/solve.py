@@ -15,6 +15,7 @@ from recon.core.errors import CalibrationError
 from recon.geometry.camera import Camera
 from recon.geometry.lens import FISHEYE
 
+DISAGREE = 1.5  # times what is left when each view may have its own board pose
 FEWEST = 4  # views without which a camera's lens and pose are not even tried
 
 
@@ -30,6 +31,11 @@ class Solved:
     solution: Solution
     sightings: Sightings
     instants: np.ndarray
+
+    @property
+    def timed(self) -> bool:
+        """Whether the cameras' clocks had to be told apart."""
+        return self.solution.trust.timing > 0
 
     def boards(self) -> dict[int, np.ndarray]:
         """instant -> world_from_board."""
@@ -59,21 +65,37 @@ def start(
     return placed, State.of(placed, boards), usable
 
 
-def solve(like: Sequence[Camera], state: State, views: Views, points: np.ndarray, lens: Lens) -> Solved:
-    """The most likely rig. like: names and sizes of the cameras. state: a start, its boards numbered as in `views`."""
+def solve(
+    like: Sequence[Camera], state: State, views: Views, points: np.ndarray, lens: Lens, times: np.ndarray
+) -> Solved:
+    """The most likely rig. like: names and sizes of the cameras. state: a start, its boards numbered as in `views`.
+
+    times: [T] seconds of all instants. Where the cameras disagree about a moving board, they look at different moments:
+    then their clocks are unknowns too.
+    """
     instants = np.array(sorted({t for _, t in views}), np.int64)
     number = {int(t): k for k, t in enumerate(instants)}
     sightings = Sightings.of({(c, number[t]): view for (c, t), view in views.items()}, points)
-    state = replace(state, world_from_board=state.world_from_board[instants])
+    state = replace(
+        state,
+        world_from_board=state.world_from_board[instants],
+        velocity=state.velocity[instants],
+        acceleration=state.acceleration[instants],
+    )
     sizes = np.array([(camera.width, camera.height) for camera in like])
     full = "pinhole" if lens == "pinhole" else "k1 k2 p1 p2 k3"
     models = [FISHEYE if wide else full for wide in state.fisheye]
-    solution = adjust(state, sightings, Problem(sizes, free_unknowns(models), points))
+    problem = Problem(sizes, free_unknowns(models), points)
+    solution = adjust(state, sightings, problem)
+    together = float(np.median(np.linalg.norm(solution.trust.off, axis=1)))
+    if len(like) > 1 and together > DISAGREE * float(np.median(solution.trust.rest)):
+        problem = replace(problem, times=times[instants])
+        solution = adjust(solution.state, sightings, problem)
     chosen = choose_models(solution, sightings) if lens == "auto" else models
     if chosen != models:
         models, free = chosen, free_unknowns(chosen)
         held = replace(solution.state, lens=np.where(free, solution.state.lens, 0.0))
-        solution = adjust(held, sightings, Problem(sizes, free, points))
+        solution = adjust(held, sightings, replace(problem, free=free))
     return Solved(solution.state.cameras(like), models, solution, sightings, instants)
 
 

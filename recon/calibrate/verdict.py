@@ -35,6 +35,7 @@ class Quality:
     corners: int
     outliers: int
     reprojection_px: float  # median over its corners
+    lag_s: float  # how much later it looks than the cameras do on average, 0 where all look together
     noise_px: float  # per coordinate
     covered: float
     focal_percent: float
@@ -73,6 +74,7 @@ def judge_cameras(solved: Solved) -> list[Quality]:
             Quality(
                 name=camera.name, model=solved.models[k], views=views, corners=int(own.sum()),
                 outliers=int((own & ~solved.solution.used).sum()), reprojection_px=float(np.median(off[own])),
+                lag_s=float(state.lag[k] - state.lag.mean()),
                 noise_px=float(trust.noise[k]), covered=len(np.unique(cells, axis=0)) / GRID**2, focal_percent=focal,
                 centre_mm=1000 * centre, rotation_deg=float(np.degrees(turn)), strain=float(strain), more=more,
             )

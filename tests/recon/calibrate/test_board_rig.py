@@ -61,10 +61,12 @@ def seen(cameras: list[Camera], poses: list[np.ndarray], noise: float = 0.1) -> 
 
 def solved(cameras: list[Camera], views: Views, lens: str = "auto") -> Solved:
     like, state, usable = start([c.name for c in cameras], [SIZE] * len(cameras), views, BOARD.corners, lens)
-    return solve(like, state, usable, BOARD.corners, lens)
+    return solve(like, state, usable, BOARD.corners, lens, 0.2 * np.arange(100))
 
 
-def assert_like(found: dict[str, Camera], true: list[Camera], focal: float = 0.004, metres: float = 0.003) -> None:
+def assert_like(
+    found: dict[str, Camera], true: list[Camera], focal: float = 0.004, metres: float = 0.003, turn: float = 0.006
+) -> None:
     first = found[true[0].name].cam_from_world
     for camera in true:
         ours = found[camera.name]
@@ -72,7 +74,7 @@ def assert_like(found: dict[str, Camera], true: list[Camera], focal: float = 0.0
         expected = camera.cam_from_world @ np.linalg.inv(true[0].cam_from_world)
         got = ours.cam_from_world @ np.linalg.inv(first)
         assert np.abs(expected[:3, 3] - got[:3, 3]).max() < metres, camera.name
-        assert np.abs(expected[:3, :3] - got[:3, :3]).max() < 0.006, camera.name
+        assert np.abs(expected[:3, :3] - got[:3, :3]).max() < turn, camera.name
 
 
 def test_board_clips_give_back_focal_lengths_and_metric_poses(tmp_path: Path) -> None:
@@ -115,6 +117,29 @@ def test_the_camera_with_few_views_is_named_and_how_many_more_it_needs() -> None
     assert weakest(qualities).name == "c1"
     assert weakest(qualities).more >= 4
     assert "camera c1 is weak: 4 views" in told(qualities)
+
+
+def test_cameras_that_look_at_other_moments_are_still_placed_and_their_lags_found() -> None:
+    cameras, lags, times = rig(), np.array([0.05, -0.04, 0.0]), 0.2 * np.arange(24)
+    start_pose = carried(1)[0]
+
+    def board(t: float) -> np.ndarray:
+        pose = np.eye(4)
+        turn = [0.5 * np.sin(1.1 * t), 0.5 * np.sin(1.7 * t + 1), 0.4 * np.sin(0.9 * t + 2)]
+        pose[:3, :3] = start_pose[:3, :3] @ Rotation.from_rotvec(turn).as_matrix()
+        middle = [0.08 * np.sin(1.3 * t), 0.06 * np.sin(0.8 * t), 0.07 * np.sin(1.9 * t + 0.5)]
+        pose[:3, 3] = np.array(middle) - pose[:3, :3] @ BOARD.corners.mean(0)
+        return pose
+
+    views = {}
+    for c, camera in enumerate(cameras):
+        one = seen([camera], [board(t + lags[c]) for t in times])
+        views |= {(c, t): view for (_, t), view in one.items()}
+    result = solved(cameras, views, "pinhole")
+    assert result.timed
+    lag = result.solution.state.lag
+    assert lag - lag.mean() == pytest.approx(lags - lags.mean(), abs=0.004)
+    assert_like({c.name: c for c in result.cameras}, cameras, focal=0.015, metres=0.006, turn=0.012)
 
 
 def test_deviations_are_those_of_repeated_calibrations() -> None:
