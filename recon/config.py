@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Union
 
 import tyro
 
 from recon.fit.settings import FitSettings
 
 Up = Literal["rig", "z", "-z", "y", "-y", "x", "-x"]
+Poses = Literal["auto", "as-written", "inverted", "opengl", "inverted-opengl"]
+Unit = Union[Literal["mm", "cm", "m"], float, None]  # noqa: UP007 - tyro takes the members of a Union
 
 
 @dataclass(frozen=True)
@@ -20,7 +22,14 @@ class BuildConfig:
     videos: Path
     """Folder with one video per camera (cam00.mp4, ...) or one picture folder per camera."""
     rig: Annotated[tuple[Path, ...], tyro.conf.UseAppendAction] = ()
-    """Calibration file; repeat to merge several. Default: looked for in the videos' folder and its parent."""
+    """Calibration file, or folder of one; repeat to merge several. Default: looked for in the videos' folder, its
+    parent and calibration folders beside them."""
+    rig_unit: Unit = None
+    """Unit of the calibration's lengths: mm, cm, m, or the metres of one unit (0.054: squares of 5.4 cm). Default: as
+    the calibration says, else unknown."""
+    rig_poses: Poses = "auto"
+    """What the calibration's poses are: `auto` reads them as their format says, and refuses when the pictures
+    contradict. The others are believed: as written, inverted, and with OpenGL camera axes."""
     out: Path | None = None
     """Scene folder to write. Default: scenes/<name of the videos' parent folder>."""
     cams: str = ""
@@ -57,6 +66,8 @@ class RenderConfig:
     """Scene folder."""
     rig: Annotated[tuple[Path, ...], tyro.conf.UseAppendAction] = ()
     """Calibration whose poses are in the world of the rig the scene was built from. Default: the scene's own rig."""
+    rig_poses: Poses = "auto"
+    """What its poses are, as for `recon build`; `auto` reads poses whose direction is not said as the scene's were."""
     cams: str = ""
     """Comma-separated cameras. Default: all of the calibration."""
     times: str = "all"

@@ -10,8 +10,9 @@ import cv2
 import numpy as np
 import torch
 
-from recon.calibrate.rig import load_rig
-from recon.capture.session import open_capture
+from recon.calibrate.conventions import AS_WRITTEN, BY_NAME, meant
+from recon.calibrate.rig import load_calibration
+from recon.capture.session import PictureSizes, open_capture
 from recon.config import RenderConfig
 from recon.core.device import resolve_device, set_strict_precision
 from recon.core.errors import InputError, StorageError, UsageError, did_you_mean
@@ -108,12 +109,24 @@ def frame_times(scene: Scene, rig: Rig, names: list[str], videos: Path | None) -
     return found
 
 
+def given_rig(config: RenderConfig, scene: Scene) -> Rig:
+    """The calibration of --rig; what it leaves open is as in the scene: picture sizes, names, the poses' direction."""
+    pictures = {camera.name: (camera.width, camera.height) for camera in scene.rig.cameras.values()}
+    if config.videos is not None:
+        pictures |= dict(PictureSizes(config.videos))
+    calibration = load_calibration(list(config.rig), pictures)
+    poses: str = config.rig_poses
+    if poses == "auto":
+        poses = str(scene.provenance.get("rig_poses")) if calibration.direction_open else "as-written"
+    return meant(calibration.rig, BY_NAME.get(poses, AS_WRITTEN))
+
+
 def render_scene(config: RenderConfig) -> Iterator[Event]:
     """Write <cam>/<k:06d>.png, <cam>/<k:06d>.npy and times.json; yields progress."""
     device = resolve_device(config.device)
     set_strict_precision()
     scene = load_scene(config.scene)
-    rig = load_rig(list(config.rig)) if config.rig else scene.rig
+    rig = given_rig(config, scene) if config.rig else scene.rig
     names = chosen_cameras(rig, config.cams)
     given = parse_times(config.times)
     times = dict.fromkeys(names, given) if given is not None else frame_times(scene, rig, names, config.videos)

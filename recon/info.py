@@ -23,7 +23,7 @@ def facts(scene: Scene) -> dict[str, str]:
         "time": f"{start:.3f} to {end:.3f} s",
         "cameras": f"{len(scene.rig.cameras)} ({', '.join(scene.rig.cameras)})",
         "bodies": ", ".join(f"{body.name} ({body.kind})" for body in scene.bodies) or "none",
-        "unit": "metres" if scene.metric else "unknown scale",
+        "unit": "metres" if scene.metric else "scale unknown (recon build --rig-unit tells it)",
         "up": "+z, table top at z = 0" if scene.up == "z" else "unknown: the rig's own world",
     }
 

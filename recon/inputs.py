@@ -10,8 +10,10 @@ from pathlib import Path
 
 import numpy as np
 
-from recon.calibrate.rig import find_calibration, load_rig
-from recon.capture.session import Capture, open_capture
+from recon.calibrate.conventions import AS_WRITTEN, BY_NAME, INVERTED, meant
+from recon.calibrate.rig import Calibration, find_calibration, load_calibration, load_rig
+from recon.calibrate.sanity import Agreement, agreement
+from recon.capture.session import Capture, PictureSizes, open_capture
 from recon.capture.store import fingerprint
 from recon.config import BuildConfig
 from recon.core.config import to_dict
@@ -24,6 +26,7 @@ from recon.fit.settings import FitSettings
 from recon.geometry.camera import Camera
 from recon.geometry.rig import Rig, RobotEntry
 
+METRES = {"mm": 1e-3, "cm": 1e-2, "m": 1.0}  # of --rig-unit
 NO_ROBOT = "none"  # --robot none
 SAME_PLACE, SAME_TURN_DEG = 0.02, 2.0  # share of the extent; degrees: as far as two calibrations of one rig may differ
 UP_ROTATIONS = {
@@ -48,6 +51,9 @@ class Inputs:
     robot: KnownRobot | None
     out: Path
     work: Path
+    calibration: str  # its files
+    poses: str  # how its poses were read: a name of --rig-poses
+    metric: bool  # whether the scene's unit is the metre
     notes: list[Message] = field(default_factory=list)
 
 
@@ -61,18 +67,31 @@ def open_inputs(config: BuildConfig) -> Inputs:
     if not config.videos.is_dir():
         raise InputError(f"{config.videos} is not a folder", why="--videos takes a folder of videos or picture folders")
     paths = list(config.rig) or find_calibration(config.videos)
-    rig = load_rig(paths)
+    calibration = load_calibration(paths, PictureSizes(config.videos))
+    where = ", ".join(map(str, paths))
+    scale = unit_in_metres(config.rig_unit, calibration.rig, where)
     scene_from_rig = np.eye(4)
     if config.up != "rig":
         scene_from_rig[:3, :3] = UP_ROTATIONS[config.up]
+    scene_from_rig[:3, :3] *= scale
     cams = [name.strip() for name in config.cams.split(",") if name.strip()] or None
-    capture = open_capture(config.videos, rig, cams, fps=config.fps, masks=config.masks)
+    if calibration.unsized and cams is None:
+        raise InputError(
+            f"{where} lists cameras without a recording: {', '.join(calibration.unsized)}",
+            fix="Add the missing recordings, or choose cameras with --cams.",
+        )
+    capture = open_capture(config.videos, calibration.rig, cams, fps=config.fps, masks=config.masks)
+    poses, notes = _poses(config.rig_poses, calibration, capture, where)
+    rig = meant(calibration.rig, BY_NAME[poses])
+    if calibration.renamed:
+        pairs = ", ".join(f"{old} is {new}" for old, new in calibration.renamed.items())
+        notes.append(Message("info", f"cameras of {where} by their recordings: {pairs}"))
+    metric = config.rig_unit is not None or rig.units == "metres"
     out = config.out or default_out(config.videos)
     placed = rig.transformed(scene_from_rig)
     cameras = {name: placed.cameras[name] for name in capture.cameras}
     up = "z" if config.up != "rig" or rig.world_up == "z" else "unknown"
     found = robot_entry(config, rig, paths)
-    notes = []
     if found is not None and config.robot is None and rig.robot is None:
         text = f"the robot is the one that {found[0] / 'rig.json'} names; --robot {NO_ROBOT} leaves it out"
         notes.append(Message("info", text))
@@ -80,7 +99,48 @@ def open_inputs(config: BuildConfig) -> Inputs:
     if found is not None:
         rig = replace(rig, robot=found[1])
     work = out.parent / f".{out.name}.work"
-    return Inputs(rig, cameras, up, capture, scene_from_rig, robot, out, work, notes)
+    return Inputs(rig, cameras, up, capture, scene_from_rig, robot, out, work, where, poses, metric, notes)
+
+
+def unit_in_metres(unit: str | float | None, rig: Rig, where: str) -> float:
+    """Metres of one unit of the rig: 1 when none is given. UsageError for no length, or a rig that says its own."""
+    if unit is None:
+        return 1.0
+    metres = METRES[unit] if isinstance(unit, str) else float(unit)
+    if not 1e-6 <= metres <= 1e6:
+        raise UsageError(f"--rig-unit {unit} is not a length", fix="give mm, cm, m or the metres of one unit")
+    if rig.units == "metres" and metres != 1.0:
+        raise UsageError(
+            f"--rig-unit {unit}: {where} says its unit, and its lengths were read in metres",
+            fix="leave --rig-unit out, or correct the calibration",
+        )
+    return metres
+
+
+def first_pictures(capture: Capture) -> dict[str, np.ndarray]:
+    """Each camera's first frame, uint8 [H, W, 3]."""
+    return {name: stream.read(0) for name, stream in capture.cameras.items()}
+
+
+def _poses(asked: str, calibration: Calibration, capture: Capture, where: str) -> tuple[str, list[Message]]:
+    """(how to read the poses, a name of --rig-poses; what to tell of it). Pictures decide what a format leaves open."""
+    if asked != "auto":
+        return asked, []
+    if not calibration.direction_open:
+        return "as-written", []
+    found = agreement({name: calibration.rig.cameras[name] for name in capture.cameras}, first_pictures(capture))
+    if found.verdict == INVERTED:
+        return "inverted", [Message("info", f"the poses in {where} lead from the camera to the world: {_fit(found)}")]
+    if found.inliers[AS_WRITTEN] > found.inliers[INVERTED] and found.sure:
+        return "as-written", []
+    text = f"{where} does not say whether its poses lead to the camera or to the world, and the pictures do not tell"
+    fix = "Taken as camera_from_world; --rig-poses inverted is the other way"
+    return "as-written", [Message("warning", f"{text}: {_fit(found)}. {fix}")]
+
+
+def _fit(found: Agreement) -> str:
+    fit = {way: found.inliers[way] for way in (AS_WRITTEN, INVERTED)}
+    return f"of {found.matches} matches {fit[INVERTED]} fit so, {fit[AS_WRITTEN]} the other way"
 
 
 def robot_entry(config: BuildConfig, rig: Rig, paths: list[Path]) -> tuple[Path, RobotEntry] | None:

@@ -1,6 +1,7 @@
 """`recon build`: videos and a calibration in, a published scene out. A generator of events, stage by stage.
 
-    capture -> frames (undistorted, on disk) -> plates -> points -> static fit -> moving points -> joint fit -> scene
+    capture -> frames (undistorted, on disk) -> rig refined -> plates -> points -> static fit -> moving points
+            -> joint fit -> scene
 
 Everything on the way lies in a work folder beside the scene; running the same build again continues from there.
 """
@@ -22,7 +23,9 @@ from typing import TypeVar, cast
 import numpy as np
 import torch
 
+from recon.calibrate.conventions import AS_WRITTEN
 from recon.calibrate.dense import depth_priors, fused_points
+from recon.calibrate.sanity import agreement, refuse_if_contradicted, scale_warning
 from recon.calibrate.shell import backdrop
 from recon.capture.check import check_capture, refuse_unusable
 from recon.capture.store import FrameStore, build_store, open_store
@@ -49,7 +52,8 @@ from recon.fit.robot import KnownRobot, RobotFrames
 from recon.fit.sampler import JointSampler, StaticSampler
 from recon.fit.seed import residual_gaussians, scene_extent, static_gaussians
 from recon.fit.settings import FitSettings
-from recon.inputs import Inputs, build_key, open_inputs
+from recon.inputs import Inputs, build_key, first_pictures, open_inputs
+from recon.refine import refine_rig
 from recon.render.backends import select_name
 from recon.report.write import BuildRecord, write_report
 from recon.scene.folder import save_scene
@@ -114,12 +118,16 @@ def build(config: BuildConfig) -> Iterator[Event]:
         return
     _check_writable(inputs.out)
     yield from log.watch(_check(inputs))
+    yield from log.watch(_check_calibration(inputs, believed=config.rig_poses != "auto"))
     with writing(inputs.work):
         inputs.work.mkdir(parents=True, exist_ok=True)
     with locked(inputs.work):
         yield from _prepare_work(inputs.work, key)
         store = yield from log.watch(_open_frames(inputs))
-        fitted = yield from log.watch(_fit(StoredFrames(store), inputs, settings, device, config.backend))
+        frames = StoredFrames(store)
+        if settings.refine_rig:
+            inputs = yield from log.watch(refine_rig(frames, inputs))
+        fitted = yield from log.watch(_fit(frames, inputs, settings, device, config.backend))
         yield StageStarted("publish")
         scene = assemble(inputs, fitted, key)
         extras = partial(_write_extras, config, inputs, fitted, scene, settings, log, device)
@@ -228,6 +236,24 @@ def _check(inputs: Inputs) -> Generator[Event, None, None]:
     refuse_unusable(findings)
 
 
+def _check_calibration(inputs: Inputs, believed: bool) -> Generator[Event, None, None]:
+    """Refuse poses that the pictures clearly contradict, unless they are to be believed; warn of an odd scale."""
+    yield StageStarted("calibration")
+    started = time.monotonic()
+    warning = scale_warning(inputs.cameras, inputs.calibration)
+    if warning is not None:
+        yield Message("warning", warning)
+    found = agreement(
+        {name: inputs.rig.cameras[name] for name in inputs.capture.cameras}, first_pictures(inputs.capture)
+    )
+    metrics = {"matches": float(found.matches)}
+    if found.sure:
+        metrics |= {"agree": found.share(AS_WRITTEN), "error_px": found.error}
+    yield StageFinished("calibration", time.monotonic() - started, metrics)
+    if not believed:
+        refuse_if_contradicted(found, inputs.calibration)
+
+
 def _open_frames(inputs: Inputs) -> Generator[Event, None, FrameStore]:
     folder = inputs.work / "frames"
     store = open_store(folder, inputs.capture, inputs.cameras)
@@ -282,7 +308,7 @@ def _fit(
         settings.patch,
         int(settings.coarse_share * settings.iterations_static),
     )
-    stage = Stage("static", settings.iterations_static, 0, (1.0, 0.1))
+    stage = Stage("static", settings.iterations_static, 0, (1.0, 0.1), settings.dropout)
     fit = Fit(
         model, sampler, colour, settings, stage, extent=extent, device=device, backend=backend, free_space=free_space
     )
@@ -354,8 +380,13 @@ def assemble(inputs: Inputs, fitted: Fitted, key: str) -> Scene:
         time_range=_time_range(frames),
         scene_from_rig=inputs.scene_from_rig,
         up=inputs.up,
-        metric=inputs.rig.units == "metres",
+        metric=inputs.metric,
         colour={name: (m.numpy(), b.numpy()) for name, (m, b) in fitted.colour.table().items()},
-        provenance={"key": key, "near": fitted.near},
+        provenance={
+            "key": key,
+            "near": fitted.near,
+            "scale": "metres" if inputs.metric else "unknown",
+            "rig_poses": inputs.poses,
+        },
         frame_times={name: [float(t) for t in times] for name, times in zip(frames.names, frames.times, strict=True)},
     )

@@ -22,6 +22,7 @@ RATIO = 0.75
 MAX_DISTANCE = 0.75  # between unit descriptors
 SAME_PLACE = 2.0  # pixels
 CHUNK = 1024
+RIVALS = 4  # best partners looked at: enough to have one at another place than the best
 
 
 @dataclass(frozen=True)
@@ -32,10 +33,13 @@ class Features:
     descriptors: np.ndarray
 
 
-def find_features(picture: np.ndarray, valid: np.ndarray | None = None) -> Features:
-    """SIFT features of uint8 [H, W, 3]; those outside `valid` bool [H, W] are left out. Square-rooted descriptors."""
+def find_features(picture: np.ndarray, valid: np.ndarray | None = None, limit: int = MAX_FEATURES) -> Features:
+    """The `limit` strongest SIFT features of uint8 [H, W, 3]; those outside `valid` bool [H, W] are left out.
+
+    Descriptors are square-rooted.
+    """
     grey = cv2.cvtColor(picture, cv2.COLOR_RGB2GRAY)
-    sift = cv2.SIFT_create(nfeatures=MAX_FEATURES, contrastThreshold=CONTRAST, edgeThreshold=15)
+    sift = cv2.SIFT_create(nfeatures=limit, contrastThreshold=CONTRAST, edgeThreshold=15)
     mask = None if valid is None else cv2.erode(valid.astype(np.uint8), np.ones((9, 9), np.uint8), borderValue=1) * 255
     points, descriptors = sift.detectAndCompute(grey, mask)
     if descriptors is None or len(points) == 0:  # which of the two says "nothing found" depends on OpenCV's version
@@ -47,11 +51,11 @@ def find_features(picture: np.ndarray, valid: np.ndarray | None = None) -> Featu
     return Features(uv, root)
 
 
-def match_features(a: Features, b: Features, camera_a: Camera, camera_b: Camera) -> np.ndarray:
-    """[M, 2] indices of mutual best partners within the epipolar band of each other that pass the ratio test."""
+def match_features(a: Features, b: Features, camera_a: Camera, camera_b: Camera, band: float = BAND) -> np.ndarray:
+    """[M, 2] indices of mutual best partners, at most `band` px off each other's lines, that pass the ratio test."""
     if len(a.uv) == 0 or len(b.uv) == 0:
         return np.empty((0, 2), dtype=np.int64)
-    i, j, squared = _candidates(a, b, fundamental(camera_a, camera_b))
+    i, j, squared = _candidates(a, b, fundamental(camera_a, camera_b), band)
     forward = _distinct_best(i, j, squared, b.uv, len(a.uv))
     backward = _distinct_best(j, i, squared, a.uv, len(b.uv))
     index = np.flatnonzero(forward >= 0)
@@ -59,13 +63,37 @@ def match_features(a: Features, b: Features, camera_a: Camera, camera_b: Camera)
     return np.stack([mutual, forward[mutual]], axis=1)
 
 
-def _candidates(a: Features, b: Features, matrix: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def match_freely(a: Features, b: Features) -> np.ndarray:
+    """[M, 2] indices of mutual best partners that pass the ratio test over the whole picture: no poses are believed."""
+    if len(a.uv) == 0 or len(b.uv) == 0:
+        return np.empty((0, 2), dtype=np.int64)
+    similar = a.descriptors @ b.descriptors.T
+    forward = _distinct_best(*_most_similar(similar), b.uv, len(a.uv))
+    backward = _distinct_best(*_most_similar(similar.T), a.uv, len(b.uv))
+    index = np.flatnonzero(forward >= 0)
+    mutual = index[backward[forward[index]] == index]
+    return np.stack([mutual, forward[mutual]], axis=1)
+
+
+def _most_similar(similar: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Each row's few best columns as pairs (i [K], j [K]) with their squared descriptor distances [K]."""
+    left = np.array(similar, order="C")
+    rows = np.arange(len(left))
+    found = []
+    for _ in range(min(RIVALS, left.shape[1])):  # several times as fast as a partial sort
+        columns = left.argmax(axis=1)
+        found.append((rows, columns, 2.0 - 2.0 * left[rows, columns]))
+        left[rows, columns] = -np.inf
+    return tuple(np.concatenate(parts) for parts in zip(*found, strict=True))  # type: ignore[return-value]
+
+
+def _candidates(a: Features, b: Features, matrix: np.ndarray, band: float) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Pairs (i [K], j [K]) within each other's band, with their squared descriptor distances [K] float32."""
     found = []
     for start in range(0, len(a.uv), CHUNK):
         rows = slice(start, start + CHUNK)
-        near = line_distance(matrix, a.uv[rows], b.uv) < BAND
-        near &= line_distance(matrix.T, b.uv, a.uv[rows]).T < BAND
+        near = line_distance(matrix, a.uv[rows], b.uv) < band
+        near &= band > line_distance(matrix.T, b.uv, a.uv[rows]).T
         i, j = np.nonzero(near)
         # |p - q|^2 = 2 - 2 p.q for unit vectors
         found.append((i + start, j, 2.0 - 2.0 * (a.descriptors[rows] @ b.descriptors.T)[i, j]))

@@ -16,7 +16,7 @@ from scipy.sparse.csgraph import connected_components
 from scipy.spatial import cKDTree
 
 from recon.calibrate.cloud import Points, sample
-from recon.calibrate.matches import Features, find_features, match_features
+from recon.calibrate.matches import BAND, Features, find_features, match_features
 from recon.calibrate.neighbours import neighbours
 from recon.geometry.camera import Camera
 
@@ -27,8 +27,8 @@ COMPANY = 0.04  # of the distance to the nearest camera
 
 
 @dataclass(frozen=True)
-class _Tracks:
-    """Observations sorted by track: track [O], camera [O] (index), uv [O, 2]."""
+class Tracks:
+    """Which features are one point. Observations sorted by track: track [O], camera [O] (index), uv [O, 2]."""
 
     track: np.ndarray
     camera: np.ndarray
@@ -36,13 +36,14 @@ class _Tracks:
 
     @property
     def count(self) -> int:
+        """How many points."""
         return int(self.track[-1]) + 1 if len(self.track) else 0
 
-    def select(self, tracks: np.ndarray) -> _Tracks:
+    def select(self, tracks: np.ndarray) -> Tracks:
         """Only the tracks in the bool mask [count], renumbered."""
         keep = tracks[self.track]
         number = np.cumsum(tracks) - 1
-        return _Tracks(number[self.track[keep]], self.camera[keep], self.uv[keep])
+        return Tracks(number[self.track[keep]], self.camera[keep], self.uv[keep])
 
 
 def match_points(
@@ -62,19 +63,34 @@ def match_points(
     names = list(plates)
     features = [find_features(plates[n], valid[n] if valid else None) for n in names]
     rig = [cameras[n] for n in names]
-    near = neighbours({n: cameras[n] for n in names}, count)
-    pairs = sorted({(min(i, j), max(i, j)) for i, n in enumerate(names) for j in map(names.index, near[n])})
-    found = []
-    for i, j in pairs:
-        matches = match_features(features[i], features[j], rig[i], rig[j])
-        found.append((i, j, matches[_two_view_good(matches, features[i], features[j], rig[i], rig[j], max_error)]))
-    tracks = _join_tracks(found, features)
+    tracks = find_tracks(features, rig, count, max_error)
     xyz = triangulate(tracks.camera, tracks.uv, tracks.track, tracks.count, rig)
     good, error = _judge(xyz, tracks, rig, max_error)
     rgb = _colours(tracks, [plates[n] for n in names])
     views = np.bincount(tracks.track, minlength=tracks.count)
     points = Points(xyz[good], rgb[good], views[good], error[good])
     return points.select(accompanied(points, rig))
+
+
+def find_tracks(
+    features: list[Features],
+    rig: list[Camera],
+    count: int = NEIGHBOURS,
+    max_error: float = MAX_ERROR,
+    band: float = BAND,
+) -> Tracks:
+    """Features of neighbouring cameras that triangulate to within `max_error` pixels, linked to tracks.
+
+    features: of each camera's picture. band: pixels round the epipolar lines in which partners are looked for.
+    """
+    by_name = {camera.name: camera for camera in rig}
+    near, names = neighbours(by_name, count), list(by_name)
+    pairs = sorted({(min(i, j), max(i, j)) for i, n in enumerate(names) for j in map(names.index, near[n])})
+    found = []
+    for i, j in pairs:
+        matches = match_features(features[i], features[j], rig[i], rig[j], band)
+        found.append((i, j, matches[_two_view_good(matches, features[i], features[j], rig[i], rig[j], max_error)]))
+    return _join_tracks(found, features)
 
 
 def accompanied(points: Points, rig: list[Camera]) -> np.ndarray:
@@ -113,7 +129,7 @@ def _two_view_good(
     count = len(matches)
     if count == 0:
         return np.zeros(0, dtype=bool)
-    tracks = _Tracks(
+    tracks = Tracks(
         np.repeat(np.arange(count), 2),
         np.tile([0, 1], count),
         np.stack([a.uv[matches[:, 0]], b.uv[matches[:, 1]]], axis=1).reshape(-1, 2),
@@ -122,7 +138,7 @@ def _two_view_good(
     return _judge(triangulate(tracks.camera, tracks.uv, tracks.track, count, rig), tracks, rig, max_error)[0]
 
 
-def _judge(xyz: np.ndarray, tracks: _Tracks, rig: list[Camera], max_error: float) -> tuple[np.ndarray, np.ndarray]:
+def _judge(xyz: np.ndarray, tracks: Tracks, rig: list[Camera], max_error: float) -> tuple[np.ndarray, np.ndarray]:
     """(good bool [M], largest reprojection error [M] px): in front, close to all observations, enough parallax."""
     poses = np.stack([c.cam_from_world[:3] for c in rig])[tracks.camera]
     focal = np.array([[c.fx, c.fy] for c in rig])[tracks.camera]
@@ -144,7 +160,7 @@ def _judge(xyz: np.ndarray, tracks: _Tracks, rig: list[Camera], max_error: float
     return (error < max_error) & (length < np.cos(np.radians(MIN_PARALLAX) / 2)), error
 
 
-def _join_tracks(found: list[tuple[int, int, np.ndarray]], features: list[Features]) -> _Tracks:
+def _join_tracks(found: list[tuple[int, int, np.ndarray]], features: list[Features]) -> Tracks:
     """Features linked by matches, as tracks; one that meets a camera twice is split back into its pairs.
 
     A chain of matches that returns to a camera at another pixel has a wrong link somewhere. Its two-view pairs have
@@ -167,10 +183,10 @@ def _join_tracks(found: list[tuple[int, int, np.ndarray]], features: list[Featur
     order = np.argsort(track, kind="stable")
     track = np.unique(track[order], return_inverse=True)[1].reshape(-1)
     camera = np.searchsorted(base, node[order], side="right") - 1
-    return _Tracks(track, camera, np.concatenate([f.uv for f in features])[node[order]])
+    return Tracks(track, camera, np.concatenate([f.uv for f in features])[node[order]])
 
 
-def _colours(tracks: _Tracks, plates: list[np.ndarray]) -> np.ndarray:
+def _colours(tracks: Tracks, plates: list[np.ndarray]) -> np.ndarray:
     """uint8 [M, 3]: mean over its views of the picture at each point."""
     total = np.zeros((tracks.count, 3))
     for k, plate in enumerate(plates):

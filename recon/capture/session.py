@@ -6,7 +6,7 @@ A folder holds one video per camera (`cam00.mp4` is camera `cam00`) or one image
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -143,6 +143,35 @@ def find_recordings(videos: Path) -> dict[str, Path]:
             fix=f"Put one video per camera (cam00.mp4, ...) or one picture folder per camera there.{hint}",
         )
     return found
+
+
+class PictureSizes(Mapping[str, tuple[int, int]]):
+    """Camera name -> (width, height) [pixels] of the recordings in a folder; each is opened when its size is asked for.
+
+    Raises InputError as `find_recordings` does, and for a recording that cannot be read.
+    """
+
+    def __init__(self, videos: Path) -> None:
+        self._found = find_recordings(videos)
+        self._known: dict[str, tuple[int, int]] = {}
+
+    def __getitem__(self, name: str) -> tuple[int, int]:
+        if name not in self._known:
+            source = _open_source(self._found[name])
+            try:
+                self._known[name] = (source.width, source.height)
+            finally:
+                source.close()
+        return self._known[name]
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._found
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._found)
+
+    def __len__(self) -> int:
+        return len(self._found)
 
 
 def _has_recording(path: Path) -> bool:

@@ -113,7 +113,7 @@ class Undistorter:
         self.camera = camera.pinhole()
         self._maps: tuple[np.ndarray, np.ndarray] | None = None
         self.valid: np.ndarray = np.ones((self.camera.height, self.camera.width), dtype=bool)
-        if any(camera.distortion):
+        if camera.distorted:
             position = undistort_map(camera, self.camera)  # [h, w, 2], -1 outside
             self.valid = position[..., 0] >= 0
             # cv2 puts the first pixel centre at (0, 0). Far outside stays outside; the border is replicated.
@@ -210,7 +210,7 @@ def fingerprint(capture: Capture, cameras: Mapping[str, Camera], stride: int) ->
         stats = [(file.name, (s := file.stat()).st_size, s.st_mtime_ns) for file in files]
         size = (camera.width, camera.height)
         pose = camera.cam_from_world.tolist()
-        lens = [camera.fx, camera.fy, camera.cx, camera.cy, *camera.distortion]
+        lens = [camera.fx, camera.fy, camera.cx, camera.cy, *camera.distortion, camera.lens]
         parts.append([name, stats, stream.times.tolist(), stream.mask_stats(), size, lens, pose])
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
 

@@ -35,6 +35,7 @@ class _Loader(yaml.SafeLoader):
     """SafeLoader without aliases, repeated keys or deep nesting; `1e-3` is a number."""
 
     depth = 0
+    number_keys = False
 
     def compose_node(self, parent: Any, index: Any) -> Any:
         if self.check_event(yaml.AliasEvent):
@@ -52,6 +53,8 @@ class _Loader(yaml.SafeLoader):
         yield result
         for key_node, value_node in node.value:
             key = self.construct_object(key_node, deep=True)
+            if self.number_keys and isinstance(key, int):
+                key = str(key_node.value)
             if not isinstance(key, str):
                 raise yaml.MarkedYAMLError(problem=f"key {key!r} is not text", problem_mark=key_node.start_mark)
             if key in result:
@@ -62,7 +65,7 @@ class _Loader(yaml.SafeLoader):
 
 _Loader.add_constructor("tag:yaml.org,2002:map", _Loader.construct_located)
 _Loader.add_implicit_resolver(
-    "tag:yaml.org,2002:float", re.compile(r"[-+]?(\d+\.?\d*|\.\d+)[eE][-+]?\d+$"), list("-+.0123456789")
+    "tag:yaml.org,2002:float", re.compile(r"[-+]?(\d+\.?\d*[eE][-+]?\d+|\.\d+([eE][-+]?\d+)?)$"), list("-+.0123456789")
 )
 
 
@@ -73,21 +76,32 @@ def load_yaml(path: Path) -> dict[str, Any]:
         InputError: The file is missing or larger than 1 MiB.
         UsageError: It is not such YAML; names file and line.
     """
-    data = read_bytes(path, MAX_YAML_BYTES)
+    return parse_yaml(read_bytes(path, MAX_YAML_BYTES), str(path))
+
+
+def parse_yaml(data: bytes, where: str, number_keys: bool = False) -> dict[str, Any]:
+    """A YAML mapping of plain values from `data`; `where` names it in messages.
+
+    Whole numbers are refused as keys, or with `number_keys` taken as the text they are written as.
+
+    Raises:
+        UsageError: It is not such YAML; names file and line.
+    """
     try:
         loader = _Loader(data.decode("utf-8"))
-        loader.name = str(path)
+        loader.name = where
+        loader.number_keys = number_keys
         result = loader.get_single_data()
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark
-        where = f"{path}:{mark.line + 1}" if mark is not None else str(path)
-        raise UsageError(f"cannot read {where}", why=str(error.problem)) from error
+        place = f"{where}:{mark.line + 1}" if mark is not None else where
+        raise UsageError(f"cannot read {place}", why=str(error.problem)) from error
     except (yaml.YAMLError, ValueError, RecursionError) as error:
-        raise UsageError(f"cannot read {path}", why=str(error)) from error
+        raise UsageError(f"cannot read {where}", why=str(error)) from error
     if result is None:
         return LocatedDict()
     if not isinstance(result, dict):
-        raise UsageError(f"cannot read {path}", why="a table of `key: value` lines is needed at the top")
+        raise UsageError(f"cannot read {where}", why="a table of `key: value` lines is needed at the top")
     return cast("dict[str, Any]", result)
 
 

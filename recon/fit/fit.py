@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NoReturn, Protocol
 
@@ -54,13 +54,15 @@ class Stage:
     """What one stage of the fit does.
 
     name: for events and checkpoints. start: number of iterations done by earlier stages. means_rate: (first, last)
-    multiples of the learning rate of static and rigid positions; residual positions always start at 1.
+    multiples of the learning rate of static and rigid positions; residual positions always start at 1. dropout: the
+    largest share of the Gaussians that an iteration leaves out.
     """
 
     name: str
     iterations: int
     start: int
     means_rate: tuple[float, float]
+    dropout: float = 0.0
 
 
 class Fit:
@@ -138,9 +140,10 @@ class Fit:
         sample = self.sampler.draw(self.step)
         camera, window = sample.camera, sample.window
         rows = rows_in_window(self.model, sample.t, camera, window, self.raster)
+        rows = self._survivors(rows)
         part = self.model.take(rows)
         posed = part.at(sample.t)
-        drawn = self._draw(posed, sample)
+        drawn = self._draw(self._strengthened(posed, part), sample)
         picture = window.cut(drawn.color.squeeze(0))
         if settings.colour:
             picture = self.colour.apply(picture, sample.index)
@@ -163,6 +166,39 @@ class Fit:
             self.colour.step()
         self._explore(rows[norms > 0])
         self._note(picture.detach(), target, weight, float(loss.detach()))
+
+    def _dropout(self) -> float:
+        """The share p of the free rows that this iteration leaves out.
+
+        It grows over a quarter of the stage and ends at half of it: fine detail is learned with all rows.
+        """
+        progress = self.step / max(1, self.stage.iterations)
+        return self.stage.dropout * min(1.0, 4.0 * progress) if progress < 0.5 else 0.0
+
+    def _survivors(self, rows: Tensor) -> Tensor:
+        """`rows` without a random share p of those that are free; rows of bodies stay, as their surfaces are known.
+
+        The others become that much more opaque,
+
+            alpha_i -> min(1, alpha_i b_i / (1 - p)),    b_i = 0 with probability p, else 1,
+
+        so what only a chance arrangement of many Gaussians explains, seen from few cameras, does not survive
+        (DropGaussian, Park et al. 2025).
+        """
+        share = self._dropout()
+        if share <= 0:
+            return rows
+        generator = torch_generator(self.settings.seed, self.step, f"{self.stage.name} dropout")
+        kept = torch.rand(rows.shape, generator=generator, device="cpu").to(self.device) >= share
+        first = self.model.num_static
+        kept |= (rows >= first) & (rows < first + self.model.num_rigid)
+        return rows[kept]
+
+    def _strengthened(self, posed: Posed, part: Model) -> Posed:
+        """`posed` with the opacities of free rows made up for those that were left out."""
+        factor = torch.full_like(posed.opacities, 1.0 / (1.0 - self._dropout()))
+        factor[part.num_static : part.num_static + part.num_rigid] = 1.0
+        return replace(posed, opacities=(posed.opacities * factor).clamp_max(1.0))
 
     def _draw(self, posed: Posed, sample: Sample) -> Rendering:
         """The sample's camera's picture, of which only the window is drawn."""

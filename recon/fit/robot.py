@@ -15,6 +15,7 @@ from recon.core.errors import InputError
 from recon.core.events import Event, Progress, StageFinished, StageStarted
 from recon.fit.data import Frames
 from recon.geometry.camera import Camera, pixel_cells
+from recon.geometry.pose import split_similarity
 from recon.geometry.rig import RobotEntry
 from recon.robot.description import RobotModel, load_robot
 from recon.robot.kinematics import JointLog, read_joint_log
@@ -96,7 +97,11 @@ def open_robot(root: Path, entry: RobotEntry, scene_from_rig: np.ndarray) -> Kno
     model = load_robot(root / entry.file, base_body=entry.base_body, root=root)
     joints = read_joint_log(root / entry.joint_log)
     joints.check_against(model)
-    return KnownRobot(root, entry, model, joints, scene_from_rig @ np.asarray(entry.world_from_base))
+    # A similarity moves the base; the robot keeps its size, which its description says in metres.
+    scale, rotation, shift = split_similarity(scene_from_rig)
+    base = np.array(entry.world_from_base, dtype=np.float64)
+    base[:3, :3], base[:3, 3] = rotation @ base[:3, :3], scale * rotation @ base[:3, 3] + shift
+    return KnownRobot(root, entry, model, joints, base)
 
 
 class RobotFrames:

@@ -37,6 +37,7 @@ LIMITS: tuple[tuple[str, float, float], ...] = (
     ("depth_weight", 0, 1000),
     ("opacity_penalty", 0, 1000),
     ("scale_penalty", 0, 1000),
+    ("dropout", 0, 0.9),
     ("noise", 0, 1e9),
     ("relocate_every", 1, 10_000_000),
     ("relocate_from", 0, 10_000_000),
@@ -71,12 +72,14 @@ class FitSettings:
     depth_weight: float = 0.1  # of the difference to the depth prior, in inverse depth times the median depth
     opacity_penalty: float = 0.01
     scale_penalty: float = 0.01
+    dropout: float = 0.5  # largest share of the Gaussians that a static iteration leaves out
     noise: float = 5e4  # exploration noise, times the learning rate of the means; 0 turns it off
     relocate_every: int = 100
     relocate_from: int = 300
     relocate_share: float = 0.05  # of the rows, at most, per relocation
     min_opacity: float = 0.005
     keyframe_gap_s: float = 0.1  # between the hulls that seed the residual set
+    refine_rig: bool = True  # set the given calibration right by matches, where that clearly helps
     colour: bool = True
     rates: LearningRates = field(default_factory=LearningRates)
     checkpoint_every: int = 1000

@@ -1,13 +1,10 @@
-"""One calibrated camera: a pinhole with Brown-Conrady lens distortion (OpenCV's k1 k2 p1 p2 k3) and a pose.
+"""One calibrated camera: a pinhole behind a lens (Brown-Conrady or fisheye, geometry/lens.py) and a pose.
 
 Axes are OpenCV's (x right, y down, z forward). Pixels: the centre of the first one is at (0.5, 0.5), so that the image
 covers [0, width] x [0, height]; cv2 wants 0.5 less.
 
-With (x, y) = (X/Z, Y/Z) and r^2 = x^2 + y^2, the lens maps
-    x_d = x (1 + k1 r^2 + k2 r^4 + k3 r^6) + 2 p1 x y + p2 (r^2 + 2 x^2)
-    y_d = y (1 + k1 r^2 + k2 r^4 + k3 r^6) + p1 (r^2 + 2 y^2) + 2 p2 x y
-and u = fx x_d + cx, v = fy y_d + cy. The polynomial folds back on itself far off the axis: a ray beyond the radius
-where it stops growing has no pixel, and is reported as such instead of landing inside the image.
+The lens bends (x, y) = (X/Z, Y/Z) to (x_d, y_d); then u = fx x_d + cx, v = fy y_d + cy. A ray beyond the radius where
+the lens stops growing has no pixel, and is reported as such instead of landing inside the image.
 """
 
 from __future__ import annotations
@@ -18,23 +15,20 @@ from functools import cached_property
 import numpy as np
 
 from recon.core.errors import CalibrationError
+from recon.geometry.lens import BROWN, COEFFICIENTS, Distortion, bend, max_radius, unbend
 from recon.geometry.pose import RIGID_TOLERANCE, is_rigid, nearest_rotation
-
-Distortion = tuple[float, float, float, float, float]
 
 NO_DISTORTION: Distortion = (0.0, 0.0, 0.0, 0.0, 0.0)
 MAX_SIDE = 32768  # pixels
 MAX_GROWTH = 1.0  # an ideal image grows by at most this many widths (heights) on each side
 ROUNDING = 1e-10  # rotations further than this from orthonormal (rounded in a file) are replaced by the nearest one
-NEWTON_STEPS = 50
-NEWTON_BLOCK = 16384  # rows solved together
-NEWTON_TOLERANCE = 1e-7  # error before the last step, in units of the focal length: squared by that step
-SOLVED = 1e-8  # a residual above this after all steps: no ray meets the pixel
 
 
 @dataclass(frozen=True, eq=False)
 class Camera:
-    """Intrinsics in pixels, distortion (k1, k2, p1, p2, k3), and cam_from_world [4, 4] float64 (read-only).
+    """Intrinsics in pixels, lens and its distortion, and cam_from_world [4, 4] float64 (read-only).
+
+    lens: 'brown' with distortion (k1, k2, p1, p2, k3), or 'fisheye' with (k1, k2, k3, k4).
 
     Raises CalibrationError, naming the camera, for sizes, numbers or poses that no camera has.
     """
@@ -48,6 +42,7 @@ class Camera:
     cy: float
     distortion: Distortion = NO_DISTORTION
     cam_from_world: np.ndarray = field(default_factory=lambda: np.eye(4))
+    lens: str = BROWN
 
     def __post_init__(self) -> None:
         for side in ("width", "height"):
@@ -56,8 +51,11 @@ class Camera:
                 raise self._error(f"its {side} is {size!r}", f"give a whole number of pixels from 1 to {MAX_SIDE}")
             object.__setattr__(self, side, int(size))
         distortion = tuple(float(k) for k in self.distortion)
-        if len(distortion) != 5:
-            raise self._error(f"it has {len(distortion)} distortion coefficients", "give k1 k2 p1 p2 k3")
+        if self.lens not in COEFFICIENTS:
+            raise self._error(f"its lens is {self.lens!r}", f"lenses are {' and '.join(COEFFICIENTS)}")
+        if len(distortion) != len(COEFFICIENTS[self.lens]):
+            fix = f"give {' '.join(COEFFICIENTS[self.lens])}"
+            raise self._error(f"it has {len(distortion)} distortion coefficients", fix)
         object.__setattr__(self, "distortion", distortion)
         numbers = [self.fx, self.fy, self.cx, self.cy, *distortion]
         if not np.isfinite(numbers).all():
@@ -102,17 +100,12 @@ class Camera:
     @property
     def distorted(self) -> bool:
         """Whether the lens is anything but a pinhole."""
-        return any(self.distortion)
+        return self.lens != BROWN or any(self.distortion)
 
     @cached_property
     def max_radius(self) -> float:
-        """Largest r = |(x, y)| the distortion polynomial is one-to-one up to; infinity for most lenses."""
-        k1, k2, _, _, k3 = self.distortion
-        # d/dr [r (1 + k1 r^2 + k2 r^4 + k3 r^6)] = 1 + 3 k1 r^2 + 5 k2 r^4 + 7 k3 r^6; with w = 1 / r^2 its zeros are
-        # those of w^3 + 3 k1 w^2 + 5 k2 w + 7 k3, which has a leading 1 whatever the lens: the largest w is the first.
-        roots = np.roots([1.0, 3 * k1, 5 * k2, 7 * k3])
-        turning = [float(w.real) for w in roots if abs(w.imag) < 1e-9 * abs(w) and w.real > 1e-12]
-        return max(turning) ** -0.5 if turning else float("inf")
+        """Largest r = |(x, y)| the lens is one-to-one up to; infinity for most lenses."""
+        return max_radius(self.lens, self.distortion)
 
     def with_pose(self, cam_from_world: np.ndarray) -> Camera:
         """The same camera at another pose."""
@@ -147,7 +140,7 @@ class Camera:
         high = np.minimum(np.maximum(uv.max(0), size), (1 + MAX_GROWTH) * size)
         left, top = (int(v) for v in np.floor(low) - margin)
         right, bottom = (int(v) for v in np.ceil(high) + margin)
-        return replace(self.cropped(left, top, right - left, bottom - top), distortion=NO_DISTORTION)
+        return replace(self.cropped(left, top, right - left, bottom - top), distortion=NO_DISTORTION, lens=BROWN)
 
     def _ideal_positions(self, uv: np.ndarray) -> np.ndarray:
         return unproject(self, uv)[:, :2] * [self.fx, self.fy] + [self.cx, self.cy]
@@ -183,7 +176,7 @@ def unproject(camera: Camera, uv: np.ndarray) -> np.ndarray:
     uv = np.asarray(uv, dtype=np.float64)
     xy = (uv - [camera.cx, camera.cy]) / [camera.fx, camera.fy]
     if camera.distorted:
-        xy = _undistort(camera, xy)
+        xy = unbend(camera.lens, camera.distortion, xy)
     return np.concatenate([xy, np.ones((len(xy), 1))], 1)
 
 
@@ -191,7 +184,7 @@ def distort(camera: Camera, xy: np.ndarray) -> np.ndarray:
     """Distorted normalised positions [N, 2] of the ideal ones `xy` [N, 2]; NaN beyond the lens's radius."""
     if not camera.distorted:
         return xy
-    bent = _bend(camera.distortion, xy)[0]
+    bent = bend(camera.lens, camera.distortion, xy)
     beyond = np.asarray((xy * xy).sum(1) >= camera.max_radius**2)
     bent[beyond] = np.nan
     return bent
@@ -222,62 +215,6 @@ def _as_map(uv: np.ndarray, target: Camera, source: Camera) -> np.ndarray:
     outside = ~((u >= 0) & (u <= source.width) & (v >= 0) & (v <= source.height))  # True for NaN
     uv[outside] = -1.0
     return uv.reshape(target.height, target.width, 2).astype(np.float32)
-
-
-def _bend(distortion: Distortion, xy: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """(distorted [N, 2], and its Jacobian's entries xx, xy = yx, yy, each [N]) at `xy` [N, 2]."""
-    k1, k2, p1, p2, k3 = distortion
-    x, y = xy[:, 0], xy[:, 1]
-    s = x * x + y * y
-    radial = 1 + s * (k1 + s * (k2 + s * k3))
-    slope = 2 * (k1 + s * (2 * k2 + 3 * k3 * s))  # d radial / dx = slope x
-    bent = np.empty_like(xy)
-    bent[:, 0] = x * radial + 2 * p1 * x * y + p2 * (s + 2 * x * x)
-    bent[:, 1] = y * radial + p1 * (s + 2 * y * y) + 2 * p2 * x * y
-    jxx = radial + slope * x * x + 2 * p1 * y + 6 * p2 * x
-    jxy = slope * x * y + 2 * p1 * x + 2 * p2 * y
-    jyy = radial + slope * y * y + 6 * p1 * y + 2 * p2 * x
-    return bent, jxx, jxy, jyy
-
-
-def _undistort(camera: Camera, target: np.ndarray) -> np.ndarray:
-    """The ideal positions [N, 2] whose distorted ones are `target` [N, 2]; NaN where none is found."""
-    solved = np.empty_like(target)
-    for start in range(0, len(target), NEWTON_BLOCK):  # blocks that stay in the cache
-        rows = slice(start, start + NEWTON_BLOCK)
-        solved[rows] = _newton(camera, target[rows])
-    return solved
-
-
-def _newton(camera: Camera, target: np.ndarray) -> np.ndarray:
-    """Newton's method from the target itself, on all rows until the last has converged.
-
-    Steps are held within the radius up to which the lens is one-to-one, where the radial part is monotone.
-    """
-    limit = camera.max_radius
-    xy = _held_within(target, limit)
-    with np.errstate(all="ignore"):  # rows that diverge become NaN below
-        for _ in range(NEWTON_STEPS):
-            bent, jxx, jxy, jyy = _bend(camera.distortion, xy)
-            error = target - bent
-            determinant = jxx * jyy - jxy * jxy
-            step = np.empty_like(xy)
-            step[:, 0] = (jyy * error[:, 0] - jxy * error[:, 1]) / determinant
-            step[:, 1] = (jxx * error[:, 1] - jxy * error[:, 0]) / determinant
-            xy = _held_within(xy + step, limit)
-            if np.abs(error).max() < NEWTON_TOLERANCE:  # NaN compares false: such rows use up all steps
-                break
-        residual = np.abs(_bend(camera.distortion, xy)[0] - target).max(1)
-    xy[np.logical_not(residual < SOLVED)] = np.nan
-    return xy
-
-
-def _held_within(xy: np.ndarray, limit: float) -> np.ndarray:
-    if not np.isfinite(limit):
-        return xy
-    radius = np.sqrt((xy * xy).sum(1))
-    shrink = np.minimum(1.0, 0.999999 * limit / np.maximum(radius, 1e-300))
-    return xy * shrink[:, None]
 
 
 def pixel_centres(width: int, height: int) -> np.ndarray:

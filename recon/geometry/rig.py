@@ -11,11 +11,12 @@ from typing import Any
 import numpy as np
 
 from recon.core.errors import CalibrationError, did_you_mean
-from recon.geometry.camera import Camera, Distortion
+from recon.geometry.camera import Camera
+from recon.geometry.lens import BROWN, COEFFICIENTS, FISHEYE
 from recon.geometry.pose import is_rigid, split_similarity
 
 FORMAT, VERSION = "recon-rig", 1
-MODELS = ("pinhole", "pinhole_opencv")
+LENS_OF_MODEL = {"pinhole": BROWN, "pinhole_opencv": BROWN, "fisheye_opencv": FISHEYE}
 ROLES = ("train", "test")
 MAX_CAMERAS = 4096
 TOP_KEYS = {
@@ -25,7 +26,6 @@ CAMERA_KEYS = {
     "role", "model", "width", "height", "fx", "fy", "cx", "cy", "distortion", "cam_from_world", "note"
 }  # fmt: skip
 ROBOT_KEYS = {"file", "format", "base_body", "joint_log", "world_from_base", "note"}
-DISTORTION_NAMES = ("k1", "k2", "p1", "p2", "k3")
 
 
 @dataclass(frozen=True, eq=False)
@@ -138,14 +138,14 @@ def rig_to_json(rig: Rig) -> dict[str, Any]:
     for name, camera in rig.cameras.items():
         cameras[name] = {
             "role": rig.roles[name],
-            "model": "pinhole_opencv",
+            "model": "fisheye_opencv" if camera.lens == FISHEYE else "pinhole_opencv",
             "width": camera.width,
             "height": camera.height,
             "fx": float(camera.fx),
             "fy": float(camera.fy),
             "cx": float(camera.cx),
             "cy": float(camera.cy),
-            "distortion": dict(zip(DISTORTION_NAMES, camera.distortion, strict=True)),
+            "distortion": dict(zip(COEFFICIENTS[camera.lens], camera.distortion, strict=True)),
             "cam_from_world": camera.cam_from_world.tolist(),
         }
     data: dict[str, Any] = {"format": FORMAT, "version": VERSION, "world_up": rig.world_up, "units": rig.units}
@@ -161,13 +161,12 @@ def rig_to_json(rig: Rig) -> dict[str, Any]:
 
 
 def _camera(name: str, entry: Mapping[str, Any], label: str, where: str) -> Camera:
-    _choice(entry.get("model", "pinhole_opencv"), MODELS, f"{label}: model")
+    model = _choice(entry.get("model", "pinhole_opencv"), tuple(LENS_OF_MODEL), f"{label}: model")
+    lens = LENS_OF_MODEL[model]
     missing = [key for key in ("width", "height", "fx", "fy", "cx", "cy", "cam_from_world") if key not in entry]
     if missing:
         raise CalibrationError(f"{label} cannot be used", why=f"it lacks {', '.join(missing)}")
-    coefficients = _mapping(entry.get("distortion") or {}, f"{label}: distortion", set(DISTORTION_NAMES))
-    k1, k2, p1, p2, k3 = (_number(coefficients.get(k, 0.0), f"{label}: {k}") for k in DISTORTION_NAMES)
-    distortion: Distortion = (k1, k2, p1, p2, k3)
+    coefficients = _mapping(entry.get("distortion") or {}, f"{label}: distortion", set(COEFFICIENTS[lens]))
     pose = _matrix(entry["cam_from_world"], f"{label}: cam_from_world")
     try:
         return Camera(
@@ -178,8 +177,9 @@ def _camera(name: str, entry: Mapping[str, Any], label: str, where: str) -> Came
             fy=_number(entry["fy"], f"{label}: fy"),
             cx=_number(entry["cx"], f"{label}: cx"),
             cy=_number(entry["cy"], f"{label}: cy"),
-            distortion=distortion,
+            distortion=tuple(_number(coefficients.get(k, 0.0), f"{label}: {k}") for k in COEFFICIENTS[lens]),
             cam_from_world=pose,
+            lens=lens,
         )
     except CalibrationError as error:
         raise CalibrationError(f"{where}: {error.what}", why=error.why, fix=error.fix) from error

@@ -20,6 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from recon.geometry.camera import Camera, distort, unproject
+from recon.geometry.lens import Distortion
 
 if TYPE_CHECKING:
     from recon.robot.description import RobotModel
@@ -111,7 +112,8 @@ def rasterize_triangles(triangles: Floats, camera: Camera, near: float = NEAR_M)
     """
     # Corner, axis, triangle: every operation below then runs along contiguous rows.
     corners = np.ascontiguousarray(np.asarray(triangles, np.float64).transpose(1, 2, 0))
-    rays = _pixel_rays(camera.width, camera.height, camera.fx, camera.fy, camera.cx, camera.cy, camera.distortion)
+    lens = (camera.distortion, camera.lens)
+    rays = _pixel_rays(camera.width, camera.height, camera.fx, camera.fy, camera.cx, camera.cy, *lens)
     buffer = np.full(camera.height * camera.width, _EMPTY, np.uint64)
     if len(triangles):
         pieces, owner = _cut_up(corners, camera, rays, near)
@@ -127,11 +129,10 @@ def rasterize_triangles(triangles: Floats, camera: Camera, near: float = NEAR_M)
 
 @lru_cache(maxsize=16)
 def _pixel_rays(
-    width: int, height: int, fx: float, fy: float, cx: float, cy: float, distortion: tuple[float, ...]
+    width: int, height: int, fx: float, fy: float, cx: float, cy: float, distortion: Distortion, lens: str
 ) -> Floats:
     """[2, H * W] x and y of the unit-z ray through every pixel centre; NaN where the lens has none."""
-    k1, k2, p1, p2, k3 = distortion
-    camera = Camera("rays", width, height, fx, fy, cx, cy, (k1, k2, p1, p2, k3))
+    camera = Camera("rays", width, height, fx, fy, cx, cy, distortion, lens=lens)
     u, v = np.meshgrid(np.arange(width) + 0.5, np.arange(height) + 0.5)
     rays = unproject(camera, np.column_stack([u.ravel(), v.ravel()]))[:, :2].T.copy()
     rays.flags.writeable = False

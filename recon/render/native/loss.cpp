@@ -197,7 +197,8 @@ class Strip {
   // Fills the derivative maps of the windows y .. y + kGroup - 1; found[r] receives the weighted sum of row r's SSIM.
   void Derivatives(int y, double found[kGroup]) {
     const int count = std::clamp(LastWindow() + 1 - y, 0, kGroup), offset = y - first_;
-    for (; next_row_ < y + count + kWindow - 1; ++next_row_) SumHorizontally(next_row_);
+    const int last = count > 0 ? y + count + kWindow - 1 : 0;  // below the last window there are no rows to sum
+    for (; next_row_ < last; ++next_row_) SumHorizontally(next_row_);
     const float* weights[kGroup];
     float* to[kGroup];
     V total[kGroup];

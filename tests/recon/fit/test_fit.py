@@ -147,3 +147,32 @@ def test_the_backends_agree_on_what_a_fit_does() -> None:
         results.append(fit.model.gaussians["means"].detach())
     assert torch.allclose(*results, atol=2e-3)
     assert select_name("auto", CPU, torch.float32) in ("cpu", "reference")
+
+
+def test_dropout_leaves_free_rows_out_and_makes_up_for_them() -> None:
+    fit = joint_fit("reference", 100)
+    fit.stage = Stage("static", 100, 0, (1.0, 0.1), dropout=0.5)
+    rows = torch.arange(fit.model.num_rows)
+    assert torch.equal(fit._survivors(rows), rows)  # none at first
+    fit.step = 40
+    kept = fit._survivors(rows)
+    assert 0.4 < len(kept) / len(rows) < 0.6
+    assert torch.equal(kept, fit._survivors(rows))  # a function of (seed, step)
+    whole, part = fit.model.at(0.5), fit.model.take(kept)
+    stronger = fit._strengthened(part.at(0.5), part)
+    torch.testing.assert_close(stronger.opacities, (2.0 * whole.opacities[kept]).clamp_max(1.0))
+    fit.step = 50  # the second half learns with all
+    assert torch.equal(fit._survivors(rows), rows)
+    fit.stage = Stage("static", 100, 0, (1.0, 0.1))
+    fit.step = 40
+    assert torch.equal(fit._survivors(rows), rows)
+
+
+def test_dropout_spares_the_rows_of_bodies() -> None:
+    fit = joint_fit("reference", 100)
+    fit.stage, fit.step = Stage("static", 100, 0, (1.0, 0.1), dropout=0.9), 40
+    fit.model.bodies = torch.zeros(50, dtype=torch.int64)  # as if the last static rows were a body's
+    static = fit.model.num_static
+    kept = fit._survivors(torch.arange(fit.model.num_rows))
+    assert set(range(static, static + 50)) <= set(kept.tolist())
+    assert len(kept) < 0.3 * fit.model.num_rows + 50
