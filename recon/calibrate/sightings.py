@@ -1,9 +1,9 @@
 """What the cameras of a rig saw of a board, where they would see it, and how that changes with every unknown.
 
 Unknowns are the lens (fx fy cx cy, then k1 k2 p1 p2 k3, or k1 k2 k3 k4 of a fisheye and one that stays 0), the pose and
-the lag of each camera, and the pose of the board at each instant. A camera may look later than the instant, by its lag l:
-the board, with the velocity v and acceleration a of that instant, has gone on by S = exp(l v + l^2 a / 2), and goes on at
-(rho, phi) = v + l a. A pose T changes by a twist on its left, T <- exp(twist) T. With x_b = T_b X, x_w = S x_b,
+the lag of each camera, and the pose of the board at each instant. A camera may look later than the instant, by its lag
+l: the board, with the velocity v and acceleration a of that instant, has gone on by S = exp(l v + l^2 a / 2), and goes
+on at (rho, phi) = v + l a. A pose T changes by a twist on its left, T <- exp(twist) T. With x_b = T_b X, x_w = S x_b,
 x_c = T_c x_w:
     d x_c / d twist_c = [I, -[x_c]x],   d x_c / d twist_b = R_c R_S [I, -[x_b]x],   d x_c / d l = R_c (rho + phi x x_w)
 """
