@@ -21,6 +21,7 @@ from recon.calibrate.world import world_from_rig
 from recon.capture.session import open_capture
 from recon.capture.stream import CameraStream
 from recon.config import CalibrateConfig
+from recon.core.errors import InputError
 from recon.core.events import Artifact, Event, Message, StageFinished, StageStarted
 from recon.core.files import publishing, write_json
 from recon.geometry.rig import Rig, rig_to_json
@@ -36,6 +37,11 @@ def calibrate(config: CalibrateConfig) -> Iterator[Event]:
     """
     begun = time.monotonic()
     board = load_board(config.board)
+    if board.symmetric:
+        raise InputError(
+            f"--board {config.board}: this checkerboard looks the same upside down, so cameras cannot be linked by it",
+            fix="Use one with an odd and an even number of squares, or a ChArUco board.",
+        )
     cams = [name.strip() for name in config.cams.split(",") if name.strip()] or None
     out = config.out or Path("rigs") / config.videos.resolve().parent.name
     with open_capture(config.videos, None, cams, fps=config.fps, min_cameras=1) as capture:

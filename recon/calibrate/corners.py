@@ -25,6 +25,7 @@ MIN_MARKERS = 2
 MIN_CORNERS = 6  # fewer say too little about a pose
 FIT = 0.12  # in marker sides: how far markers may lie off the plane that most agree on
 WINDOW = 0.22  # of a square: half the window in which a corner is settled
+TAG_WINDOW = 0.1  # of a tag's side: within its border, so that its bits do not pull
 MIN_WINDOW, MAX_WINDOW = 2, 12  # pixels
 MOVED = (0.5, 0.14)  # pixels + squares: how far a corner may lie from its prediction
 PROBE = 0.1  # of a square: how far from a chessboard corner its four squares are looked at
@@ -187,7 +188,8 @@ def settle(grey: np.ndarray, board: Board, ids: np.ndarray, mapping: Mapping) ->
     # Pixels per square, the shorter way: sqrt of the area would flatter a board seen from the side.
     side = 2 * np.minimum(np.linalg.norm(across, axis=1), np.linalg.norm(down, axis=1))
     height, width = grey.shape
-    window = np.clip(np.nan_to_num(WINDOW * side), MIN_WINDOW, MAX_WINDOW).astype(int)
+    share = WINDOW if board.kind != "aprilgrid" else TAG_WINDOW
+    window = np.clip(np.nan_to_num(share * side), MIN_WINDOW, MAX_WINDOW).astype(int)
     margin = window[:, None] + 2.0
     with np.errstate(invalid="ignore"):
         usable = (uv >= margin).all(1) & (uv <= np.array([width, height]) - margin).all(1) & (side > 6.0)
@@ -241,7 +243,7 @@ def _on_plane(points: np.ndarray, uv: np.ndarray) -> tuple[np.ndarray, np.ndarra
         return None
     off = np.linalg.norm(_apply(matrix, flat) - flat_uv, axis=1).reshape(-1, 4).max(axis=1)
     good = off < max(2.0, 1.5 * FIT * side)
-    if good.sum() < MIN_MARKERS:
+    if good.sum() < max(MIN_MARKERS, 0.5 * len(good)):  # misread ones can agree by chance, but not most of many
         return None
     return points[good].reshape(-1, 3), uv[good].reshape(-1, 2)
 

@@ -24,6 +24,11 @@ def paper(board: Board, inverted: bool = False) -> tuple[np.ndarray, np.ndarray]
     size = (board.columns * PER_SQUARE, board.rows * PER_SQUARE)
     if board.kind == "charuco":
         image = board.printed().generateImage(size)
+    elif board.kind == "aprilgrid":
+        image = np.full(size[::-1], 255, np.uint8)
+        side = round(board.marker * scale)
+        for k, (x, y) in enumerate(np.round(board.marker_corners[:, 0, :2] * scale).astype(int)):
+            image[y : y + side, x : x + side] = cv2.aruco.generateImageMarker(board.words(), k, side)
     else:
         v, u = np.mgrid[: size[1], : size[0]]
         squares = np.stack([u.ravel() + 0.5, v.ravel() + 0.5], 1) / scale
