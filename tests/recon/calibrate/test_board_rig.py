@@ -121,7 +121,7 @@ def test_the_camera_with_few_views_is_named_and_how_many_more_it_needs() -> None
 
 
 def test_cameras_that_look_at_other_moments_are_still_placed_and_their_lags_found() -> None:
-    cameras, lags, times = rig(), np.array([0.05, -0.04, 0.0]), 0.2 * np.arange(16)
+    cameras, lags, times = rig(), np.array([0.05, -0.04, 0.0]), 0.2 * np.arange(24)
     start_pose = carried(1)[0]
 
     def board(t: float) -> np.ndarray:
