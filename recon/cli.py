@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Union
 
 import tyro
 
-from recon.config import BuildConfig, CalibrateConfig, DoctorConfig, InfoConfig, RenderConfig
+from recon.config import BuildConfig, CalibrateConfig, ConvertConfig, DoctorConfig, ExportConfig, InfoConfig, RenderConfig
 from recon.core.console import Console
 from recon.core.errors import Interrupted, ReconError
 
@@ -31,6 +31,8 @@ Command = Union[  # noqa: UP007 - tyro takes the subcommands of a Union; the mem
     ],
     Annotated[RenderConfig, tyro.conf.subcommand("render", description="Draw a scene from cameras at times.")],
     Annotated[InfoConfig, tyro.conf.subcommand("info", description="What is in a scene folder.")],
+    Annotated[ExportConfig, tyro.conf.subcommand("export", description="A scene in another format.")],
+    Annotated[ConvertConfig, tyro.conf.subcommand("convert", description="A file of Gaussians in another format.")],
     Annotated[
         DoctorConfig, tyro.conf.subcommand("doctor", description="What this machine can run, and what is missing.")
     ],
@@ -55,6 +57,14 @@ def _events(command: Any) -> Iterator[Event]:
         from recon.info import info
 
         return info(command)
+    if isinstance(command, ExportConfig):
+        from recon.exchange import export
+
+        return export(command)
+    if isinstance(command, ConvertConfig):
+        from recon.exchange import convert
+
+        return convert(command)
     from recon.doctor import doctor
 
     return doctor(command)

@@ -124,6 +124,40 @@ class InfoConfig:
 
 
 @dataclass(frozen=True)
+class ExportConfig:
+    """A scene in another format, and what that cannot carry."""
+
+    scene: tyro.conf.Positional[Path]
+    """Scene folder."""
+    to: str
+    """ply, compressed-ply, splat or spz: one instant. With -sequence (ply-sequence): a folder, one file a frame."""
+    out: Path
+    """File to write; of a sequence, the folder."""
+    time: float | None = None
+    """The instant, seconds on the scene's clock. Default: its first."""
+    axes: str = ""
+    """Axes to write, such as rdf (x right, y down, z forward), rub or rfu. Default: the format's, else the scene's."""
+    console: Literal["auto", "rich", "plain", "json"] = "auto"
+
+
+@dataclass(frozen=True)
+class ConvertConfig:
+    """A file of Gaussians in another format, and what that cannot carry."""
+
+    source: tyro.conf.Positional[Path]
+    """File to read: ply, compressed ply, splat, ksplat or spz, told by its content where that says it."""
+    target: tyro.conf.Positional[Path]
+    """File to write; its ending tells the format."""
+    to: str = ""
+    """Format to write (ply, compressed-ply, splat, spz) when the ending does not tell."""
+    axes_in: str = ""
+    """Axes of the source when the file does not state them. Default: rdf (x right, y down, z forward)."""
+    axes: str = ""
+    """Axes to write. Default: the format's, else as read."""
+    console: Literal["auto", "rich", "plain", "json"] = "auto"
+
+
+@dataclass(frozen=True)
 class DoctorConfig:
     """What this machine can run, and what is missing."""
 
