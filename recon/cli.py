@@ -8,7 +8,15 @@ from typing import TYPE_CHECKING, Annotated, Any, Union
 
 import tyro
 
-from recon.config import BuildConfig, CalibrateConfig, ConvertConfig, DoctorConfig, ExportConfig, InfoConfig, RenderConfig
+from recon.config import (
+    BuildConfig,
+    CalibrateConfig,
+    ConvertConfig,
+    DoctorConfig,
+    ExportConfig,
+    InfoConfig,
+    RenderConfig,
+)
 from recon.core.console import Console
 from recon.core.errors import Interrupted, ReconError
 
