@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Union
 
 import tyro
 
-from recon.config import BuildConfig, DoctorConfig, InfoConfig, RenderConfig
+from recon.config import BuildConfig, CheckConfig, DoctorConfig, InfoConfig, MeshConfig, RenderConfig
 from recon.core.console import Console
 from recon.core.errors import Interrupted, ReconError
 
@@ -24,7 +24,13 @@ Examples:
 
 Command = Union[  # noqa: UP007 - tyro takes the subcommands of a Union; the members are Annotated forms
     Annotated[BuildConfig, tyro.conf.subcommand("build", description="Videos and a calibration -> a dynamic scene.")],
+    Annotated[
+        CheckConfig, tyro.conf.subcommand("check", description="What is wrong with a recording, before the long work.")
+    ],
     Annotated[RenderConfig, tyro.conf.subcommand("render", description="Draw a scene from cameras at times.")],
+    Annotated[
+        MeshConfig, tyro.conf.subcommand("mesh", description="Bench and bodies as meshes to collide with, audited.")
+    ],
     Annotated[InfoConfig, tyro.conf.subcommand("info", description="What is in a scene folder.")],
     Annotated[
         DoctorConfig, tyro.conf.subcommand("doctor", description="What this machine can run, and what is missing.")
@@ -42,6 +48,14 @@ def _events(command: Any) -> Iterator[Event]:
         from recon.draw import render_scene
 
         return render_scene(command)
+    if isinstance(command, CheckConfig):
+        from recon.check import check
+
+        return check(command)
+    if isinstance(command, MeshConfig):
+        from recon.meshes import mesh
+
+        return mesh(command)
     if isinstance(command, InfoConfig):
         from recon.info import info
 

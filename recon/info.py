@@ -7,6 +7,7 @@ from pathlib import Path
 
 from recon.config import InfoConfig
 from recon.core.events import Event, Message
+from recon.mesh.folder import MESHES, read_meshes, summary
 from recon.scene.folder import load_scene
 from recon.scene.gaussians import RESIDUAL, RIGID, STATIC
 from recon.scene.scene import Scene
@@ -33,3 +34,6 @@ def info(config: InfoConfig) -> Iterator[Event]:
     path = config.scene if config.scene.exists() else Path("scenes") / config.scene
     for label, text in facts(load_scene(path)).items():
         yield Message("info", f"{label}: {text}")
+    if (path / MESHES).is_dir():
+        for entry in read_meshes(path / MESHES):
+            yield Message("info", f"mesh of {summary(entry)}")
