@@ -108,7 +108,10 @@ def light_steps(look: Look) -> list[tuple[int, float]]:
     size = np.abs(np.log(ratio))
     while size.size and size.max() > np.log1p(STEP):
         k = int(np.argmax(size))
-        found.append((look.plan.run[k + n], float(ratio[k])))
+        # several windows see one change: it is where the brightness itself jumps most
+        near = np.arange(max(1, k + 1), min(k + 2 * n, len(gain)))
+        frame = near[int(np.argmax(np.abs(np.log(np.maximum(gain[near], 1e-3) / np.maximum(gain[near - 1], 1e-3)))))]
+        found.append((look.plan.run[frame], float(ratio[k])))
         size[max(0, k - 2 * n) : k + 2 * n + 1] = 0.0
     if not look.plan.whole:
         found += _between_stills(look)

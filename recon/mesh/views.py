@@ -42,7 +42,7 @@ def training_cameras(scene: Scene) -> list[Camera]:
 def body_sphere(scene: Scene, body: Body) -> tuple[Array, float]:
     """(centre [3], radius) in metres, body frame, of the body's opaque Gaussians; InputError when it has too few."""
     g = scene.gaussians.of_body(body.id)
-    means = g.means[torch.sigmoid(g.logit_opacities) >= SOLID].double().cpu().numpy()
+    means = g.means[torch.sigmoid(g.logit_opacities) >= SOLID].cpu().numpy().astype(np.float64)
     if len(means) < 4:
         raise InputError(f"body '{body.name}' has no surface", why=f"{len(means)} of its {len(g)} Gaussians are opaque")
     low, high = np.percentile(means, [0.5, 99.5], axis=0)
