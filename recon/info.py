@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from recon.config import InfoConfig
 from recon.core.events import Event, Message
+from recon.mesh.folder import MESHES, read_meshes, summary
 from recon.scene.folder import find_scene, load_scene
 from recon.scene.gaussians import RESIDUAL, RIGID, STATIC
 from recon.scene.scene import Scene
@@ -32,3 +33,6 @@ def info(config: InfoConfig) -> Iterator[Event]:
     path = find_scene(config.scene)
     for label, text in facts(load_scene(path)).items():
         yield Message("info", f"{label}: {text}")
+    if (path / MESHES).is_dir():
+        for entry in read_meshes(path / MESHES):
+            yield Message("info", f"mesh of {summary(entry)}")

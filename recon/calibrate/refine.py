@@ -23,7 +23,7 @@ import numpy as np
 
 from recon.calibrate.matches import find_features
 from recon.calibrate.tracks import Tracks, find_tracks, triangulate
-from recon.capture.check import focus_point
+from recon.capture.coverage import focus_point
 from recon.geometry.camera import Camera
 from recon.geometry.pose import angle_between, se3_exp
 
