@@ -21,9 +21,10 @@ import recon
 from recon.config import DoctorConfig
 from recon.core.device import VENDORS, describe_device, describe_devices, resolve_device, synchronize
 from recon.core.errors import ReconError, UnavailableError
-from recon.core.events import Event, Message
+from recon.core.events import Artifact, Event, Message
 from recon.render.api import rasterize
 from recon.render.backends import CPU, describe_backends, select_name
+from recon.trials.report import run_trials, write_pages
 
 FORMAT, VERSION = "recon-doctor", 1
 PROBE_SECONDS = 1.0  # of drawing, after the first picture
@@ -59,12 +60,13 @@ class Check:
     facts: dict[str, Any] = field(default_factory=dict)
 
     def __str__(self) -> str:
-        line = f"{'ok     ' if self.ok else 'MISSING'} {self.group} {self.name}: {self.text}".rstrip(" :")
+        bad = "FAILED " if self.group == "trial" else "MISSING"
+        line = f"{'ok     ' if self.ok else bad} {self.group} {self.name}: {self.text}".rstrip(" :")
         return f"{line}. Fix: {self.fix}" if self.fix and not self.ok else line
 
 
 def doctor(config: DoctorConfig) -> Iterator[Event]:
-    """One message per check, or with `json` one JSON object on standard output and no message.
+    """One message per check, or with `json` one JSON object on standard output and no message but of files written.
 
     Everything is reported before a device or backend that was named and is missing stops it with UnavailableError.
     """
@@ -75,10 +77,15 @@ def doctor(config: DoctorConfig) -> Iterator[Event]:
             yield Message("info", str(check))
     failure: ReconError | None = None
     try:
-        probe = measure_speed(config.device, config.backend)
-        checks.append(probe)
-        if not config.json:
-            yield Message("info", str(probe))
+        for check in _measured(config):
+            checks.append(check)
+            if not config.json:
+                yield Message("info", str(check))
+        if wants_trials(config):
+            answer = as_json(checks)
+            answer["ok"] = all(check.ok for check in checks if check.group == "trial")
+            pages = write_pages(config.out, resolve_device(config.device), answer)
+            yield from (Artifact("report", page) for page in pages)
     except UnavailableError as error:
         failure = error
     if config.json:
@@ -86,6 +93,20 @@ def doctor(config: DoctorConfig) -> Iterator[Event]:
         sys.stdout.flush()
     if failure is not None:
         raise failure
+
+
+def wants_trials(config: DoctorConfig) -> bool:
+    """Whether the device is put through its trials."""
+    named = config.device.partition(":")[0] not in ("auto", CPU)
+    return config.full or (config.json and named)
+
+
+def _measured(config: DoctorConfig) -> Iterator[Check]:
+    """What takes time: the speed of drawing, then the trials where they are wanted."""
+    yield measure_speed(config.device, config.backend)
+    if wants_trials(config):
+        for trial in run_trials(resolve_device(config.device)):
+            yield Check("trial", trial.name, trial.ok, trial.text, facts=trial.facts)
 
 
 def as_json(checks: list[Check], failure: ReconError | None = None) -> dict[str, Any]:

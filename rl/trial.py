@@ -1,7 +1,7 @@
 """A small cloning and PPO run that every device must repeat: what `recon doctor` trains on a device to be tried.
 
-The task is made up on the spot: move a point onto a target that only one small picture shows. All random numbers are drawn
-on the CPU, so devices differ by the rounding of their kernels and by nothing else.
+The task is made up on the spot: move a point onto a target that only one small picture shows. All random numbers are
+drawn on the CPU, so devices differ by the rounding of their kernels and by nothing else.
 """
 
 from __future__ import annotations

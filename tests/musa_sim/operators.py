@@ -8,6 +8,7 @@ from pathlib import Path
 import torch
 
 LIST = Path(__file__).parent / "operators.txt"
+UNLISTED: set[str] = set()  # not in the vendor list by this name, with the reason beside each
 
 
 def allowed() -> set[str]:
@@ -30,3 +31,9 @@ def offer_operators() -> list[str]:
         if space == "aten" and (everything or name in names) and torch.ops.musa_sim.offer(name, overload):
             taken.append(rest)
     return taken
+
+
+def vendor_list() -> set[str] | None:
+    """Names with overload in the file that RECON_MUSA_OPERATORS names; None without one."""
+    path = os.environ.get("RECON_MUSA_OPERATORS", "")
+    return set(Path(path).read_text().split()) if path and Path(path).is_file() else None

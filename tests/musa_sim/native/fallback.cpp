@@ -216,10 +216,10 @@ void run_on_host(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
 bool wanted(const c10::OperatorHandle& op) {
   using c10::DispatchKey;
   if (op.hasKernelForDispatchKey(DispatchKey::PrivateUse1)) return false;
-  if (op.hasKernelForDispatchKey(DispatchKey::CompositeImplicitAutograd)) return false;
-  const bool composed = op.hasKernelForDispatchKey(DispatchKey::CompositeExplicitAutograd) &&
-                        !op.hasKernelForDispatchKey(DispatchKey::CPU);
-  if (composed && op.schema().name().rfind("aten::_foreach_", 0) != 0) return false;
+  const bool composed = op.hasKernelForDispatchKey(DispatchKey::CompositeImplicitAutograd) ||
+                        op.hasKernelForDispatchKey(DispatchKey::CompositeExplicitAutograd);
+  const bool listed = op.schema().name().rfind("aten::_foreach_", 0) == 0;
+  if (composed && !listed && !op.hasKernelForDispatchKey(DispatchKey::CPU)) return false;
   for (const auto& result : op.schema().returns()) {
     if (result.alias_info() != nullptr && !result.alias_info()->isWrite()) return false;
   }
