@@ -1,4 +1,4 @@
-"""`recon doctor --device musa --json` on the simulated device: every trial agrees with the CPU, and it says what it ran on."""
+"""`recon doctor --device musa --json` on the simulated device: every trial agrees, and it says what it ran on."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def test_the_doctor_tries_the_device_and_says_simulated(
 
 
 def test_the_doctors_list_covers_what_this_suite_asked_for(musa: torch.device) -> None:
-    """Runs last in its file order: what the device was asked for is among the calls that an owner's doctor replays."""
+    """What the device was asked for up to here is among the calls that an owner's doctor replays."""
     replayed = {call["op"] for call in recorded()}
     asked = {line.split()[0] for line in torch.ops.musa_sim.calls()}
     tested_only = {"aten::logical_not", "aten::sin", "aten::remainder.Scalar"}
