@@ -36,9 +36,9 @@ class SimulatedMccl(dist.ProcessGroup):
                 tensor.copy_(value)
         return _Done(outputs)
 
-    def barrier(self, options: Any) -> Any:
+    def barrier(self, opts: Any) -> Any:
         """Wait for all."""
-        return self._host.barrier(options)
+        return self._host.barrier(opts)
 
     def _through_host(self, tensors: list[torch.Tensor], work: Any) -> Any:
         if any(tensor.device.type != "musa" for tensor in tensors):

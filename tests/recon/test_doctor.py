@@ -36,7 +36,7 @@ def test_every_check_is_a_line() -> None:
         assert f"package {package}: " in text
     assert "backend cpu" in text and "backend reference" in text and "codec decoders" in text
     assert "ms forward" in found[-1] and "ms backward" in found[-1]
-    assert "musa" not in text  # only the device asked for
+    assert "device musa" not in text  # only the device asked for
 
 
 def test_auto_describes_every_vendor() -> None:
