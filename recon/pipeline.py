@@ -39,7 +39,6 @@ from recon.core.seeding import numpy_generator
 from recon.draw import SceneCamera
 from recon.fit.bodies import BodyMotion
 from recon.fit.carve import FreeSpace
-from recon.fit.clock import find_clock_offset
 from recon.fit.colour import ColourModel
 from recon.fit.data import Frames, StoredFrames
 from recon.fit.fit import NEAR, Fit, Stage
@@ -52,7 +51,10 @@ from recon.fit.robot import KnownRobot, RobotFrames
 from recon.fit.sampler import JointSampler, StaticSampler
 from recon.fit.seed import residual_gaussians, scene_extent, static_gaussians
 from recon.fit.settings import FitSettings
+from recon.geometry.pose import split_similarity
+from recon.geometry.rig import Rig
 from recon.inputs import Inputs, build_key, first_pictures, open_inputs
+from recon.locate import locate_robot
 from recon.refine import refine_rig
 from recon.render.backends import select_name
 from recon.report.write import BuildRecord, write_report
@@ -73,6 +75,7 @@ class Fitted:
     colour: ColourModel
     near: float  # metres, of the rasteriser
     bodies: list[Body]
+    robot: KnownRobot | None = None  # as it was found
 
 
 @dataclass
@@ -272,8 +275,9 @@ def _fit(
     frames: Frames = stored
     with_robot: RobotFrames | None = None
     if inputs.robot is not None:
-        with_robot = yield from _with_robot(stored, inputs.robot)
+        with_robot = yield from locate_robot(stored, inputs.robot, settings.refine_robot)
         frames = with_robot
+    robot = None if with_robot is None else with_robot.robot
     count = len(frames.cameras)
     started = time.monotonic()
     yield StageStarted("plates", count)
@@ -314,7 +318,7 @@ def _fit(
     )
     yield from fit.run(work / "static")
     if settings.iterations_joint == 0:
-        return Fitted(frames, model, colour, NEAR * extent, [])
+        return Fitted(frames, model, colour, NEAR * extent, [], robot)
 
     started = time.monotonic()
     yield StageStarted("moving")
@@ -339,24 +343,7 @@ def _fit(
         model, joint, colour, settings, stage, extent=extent, device=device, backend=backend, free_space=free_space
     )
     yield from fit.run(work / "joint")
-    return Fitted(frames, model, colour, NEAR * extent, bodies)
-
-
-def _with_robot(stored: StoredFrames, robot: KnownRobot) -> Generator[Event, None, RobotFrames]:
-    """The frames with the robot's silhouettes, its clock and the cameras' set right by how it moves in the pictures."""
-    yield StageStarted("clock")
-    started = time.monotonic()
-    offset = find_clock_offset(robot, stored)
-    lags = {name: lag for name, lag in zip(stored.names, offset.lags, strict=True) if lag != 0.0}
-    if offset.sure:
-        late = "".join(f"; camera {name} lags by {1000 * lag:.0f} ms" for name, lag in lags.items())
-        yield Message("info", f"the robot's clock is {1000 * offset.seconds:+.0f} ms against the cameras'{late}")
-    else:
-        yield Message("warning", "the pictures do not tell the robot's clock from the cameras'; taken to be the same")
-    yield StageFinished("clock", time.monotonic() - started, {"offset_s": offset.seconds, "agreement": offset.score})
-    frames = RobotFrames(stored, robot.shifted(offset.seconds), offset.lags)
-    yield from frames.draw_all()
-    return frames
+    return Fitted(frames, model, colour, NEAR * extent, bodies, robot)
 
 
 def _time_range(frames: Frames) -> tuple[float, float]:
@@ -369,6 +356,17 @@ def plates_as_uint8(plates: list[Plate]) -> list[np.ndarray]:
     return [(plate.picture * 255.0).round().astype(np.uint8) for plate in plates]
 
 
+def rig_with(inputs: Inputs, robot: KnownRobot | None) -> Rig:
+    """The rig, its robot where it was found. The robot keeps its size in metres, whatever the rig's unit."""
+    if robot is None or inputs.rig.robot is None:
+        return inputs.rig
+    scale, rotation, shift = split_similarity(inputs.scene_from_rig)
+    base = np.eye(4)
+    base[:3, :3] = rotation.T @ robot.world_from_base[:3, :3]
+    base[:3, 3] = rotation.T @ (robot.world_from_base[:3, 3] - shift) / scale
+    return replace(inputs.rig, robot=replace(inputs.rig.robot, world_from_base=base))
+
+
 def assemble(inputs: Inputs, fitted: Fitted, key: str) -> Scene:
     """The scene of a finished fit; rows that never show are dropped."""
     frames, table = fitted.frames, fitted.model.to_table().to("cpu")
@@ -376,7 +374,7 @@ def assemble(inputs: Inputs, fitted: Fitted, key: str) -> Scene:
     return Scene(
         gaussians=table.select(shown),
         bodies=fitted.bodies,
-        rig=inputs.rig,
+        rig=rig_with(inputs, fitted.robot),
         time_range=_time_range(frames),
         scene_from_rig=inputs.scene_from_rig,
         up=inputs.up,

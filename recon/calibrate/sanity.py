@@ -29,8 +29,10 @@ LONG_SIDE = 800  # pictures are made at most this wide or high
 FEATURES = 1500
 ALL_PAIRS = 8  # cameras up to which every pair is matched
 NEIGHBOURS = 4  # of each of more cameras, by their centres as written and as inverted
-THRESHOLD = 0.004  # of the longer side: an inlier's distance
+THRESHOLD = 0.004  # of the longer side: an inlier's distance, at first
+FINER, FINEST = 3.0, 0.125  # then in medians of what the best convention leaves, and at least this share of the first
 MIN_PARALLAX = 0.5  # degrees below which depths say nothing
+TOGETHER = 1e-4  # of the cameras' distances from the world's origin: closer centres are one place
 MIN_MATCHES = 40
 MIN_INLIERS = 25
 CLEARLY = 3.0  # times as many inliers as the rig as written
@@ -105,8 +107,8 @@ def scale_warning(cameras: Mapping[str, Camera], where: str) -> str | None:
 
 
 @dataclass(frozen=True)
-class _Pair:
-    """Rays [M, 3] of matches in two cameras, the focal length and threshold [px] that distances are measured by."""
+class Pair:
+    """Rays a, b [M, 3] of matches in two cameras; the focal length and limit [px] that distances are measured by."""
 
     first: Camera
     second: Camera
@@ -121,16 +123,37 @@ def agreement(cameras: Mapping[str, Camera], pictures: Mapping[str, np.ndarray])
 
     Deterministic; a few seconds for eight cameras.
     """
-    pairs = _matched(cameras, pictures)
+    return agreed(matched(cameras, pictures))
+
+
+def agreed(pairs: list[Pair]) -> Agreement:
+    """Count the inliers of matches under every convention of their cameras' poses."""
     total = sum(len(pair.a) for pair in pairs)
-    inliers = {convention: sum(int(_good(pair, convention).sum()) for pair in pairs) for convention in CONVENTIONS}
-    errors = [_distance(pair, _between(pair, AS_WRITTEN)) for pair in pairs]
-    near = [error[error < pair.limit] for error, pair in zip(errors, pairs, strict=True)]
-    together = np.concatenate(near) if near else np.empty(0)
-    return Agreement(total, inliers, float(np.median(together)) if len(together) else float("nan"))
+    inliers = {convention: _inliers(pairs, convention) for convention in CONVENTIONS}
+    # Cameras on one level nearly fit other conventions too: they are told apart at the scale of the best one's errors.
+    best = max(CONVENTIONS, key=lambda convention: len(inliers[convention]))
+    scale = float(np.clip(FINER * _median(inliers[best]), FINEST, 1.0)) if len(inliers[best]) else 1.0
+    counts = {convention: int((errors < scale).sum()) for convention, errors in inliers.items()}
+    limits = [pair.limit for pair in pairs]
+    return Agreement(total, counts, _median(inliers[AS_WRITTEN]) * float(np.median(limits)) if limits else float("nan"))
 
 
-def _matched(cameras: Mapping[str, Camera], pictures: Mapping[str, np.ndarray]) -> list[_Pair]:
+def _inliers(pairs: list[Pair], convention: Convention) -> np.ndarray:
+    """[K] distances, in limits of their pairs, of the matches of all pairs that fit the convention."""
+    found = [np.empty(0)]
+    for pair in pairs:
+        b_from_a = _between(pair, convention)
+        distance = _distance(pair, b_from_a) / pair.limit
+        found.append(distance[(distance < 1.0) & _ahead(pair, b_from_a)])
+    return np.concatenate(found)
+
+
+def _median(values: np.ndarray) -> float:
+    return float(np.median(values)) if len(values) else float("nan")
+
+
+def matched(cameras: Mapping[str, Camera], pictures: Mapping[str, np.ndarray]) -> list[Pair]:
+    """Matches between the pictures of all cameras, or of those that stand near each other when there are many."""
     names = list(cameras)
     features, scales = {}, {}
     for name in names:
@@ -151,7 +174,7 @@ def _matched(cameras: Mapping[str, Camera], pictures: Mapping[str, np.ndarray]) 
         seen &= np.linalg.norm(uv_a - uv_b, axis=1) > SAME_PLACE * longer
         limit = THRESHOLD * longer
         focal = (first.fx + first.fy + second.fx + second.fy) / 4.0
-        pairs.append(_Pair(first, second, a[seen], b[seen], focal, limit))
+        pairs.append(Pair(first, second, a[seen], b[seen], focal, limit))
     return pairs
 
 
@@ -168,29 +191,32 @@ def _pairs(cameras: Mapping[str, Camera]) -> list[tuple[str, str]]:
     return sorted(chosen, key=lambda pair: (names.index(pair[0]), names.index(pair[1])))  # type: ignore[arg-type]
 
 
-def _between(pair: _Pair, convention: Convention) -> np.ndarray:
+def _between(pair: Pair, convention: Convention) -> np.ndarray:
     """b_from_a [4, 4] as the convention means it."""
     a, b = (convention.meant(camera.cam_from_world) for camera in (pair.first, pair.second))
     return b @ np.linalg.inv(a)
 
 
-def _distance(pair: _Pair, b_from_a: np.ndarray) -> np.ndarray:
-    """[M] Sampson distance in pixels."""
+def _distance(pair: Pair, b_from_a: np.ndarray) -> np.ndarray:
+    """[M] Sampson distance in pixels; without a baseline, the distance from where a rotation takes the match."""
     x, y, z = b_from_a[:3, 3]
+    reach = sum(float(np.linalg.norm(camera.cam_from_world[:3, 3])) for camera in (pair.first, pair.second))
+    if np.linalg.norm(b_from_a[:3, 3]) <= TOGETHER * reach:  # E = 0 would fit everything
+        turned = pair.a @ b_from_a[:3, :3].T
+        moved = turned[:, :2] / np.maximum(turned[:, 2:], 1e-12) - pair.b[:, :2] / pair.b[:, 2:]
+        return np.asarray(pair.focal * np.linalg.norm(moved, axis=1))
     essential = np.array([[0.0, -z, y], [z, 0.0, -x], [-y, x, 0.0]]) @ b_from_a[:3, :3]
     line_b, line_a = pair.a @ essential.T, pair.b @ essential
     slope = np.sqrt((line_b[:, :2] ** 2).sum(1) + (line_a[:, :2] ** 2).sum(1))
     return np.asarray(pair.focal * np.abs((pair.b * line_b).sum(1)) / np.maximum(slope, 1e-12))
 
 
-def _good(pair: _Pair, convention: Convention) -> np.ndarray:
-    """[M] bool: near the epipolar line and in front of both cameras."""
-    b_from_a = _between(pair, convention)
+def _ahead(pair: Pair, b_from_a: np.ndarray) -> np.ndarray:
+    """[M] bool: in front of both cameras, or too far away to tell."""
     turned = pair.a @ b_from_a[:3, :3].T
     normal = np.cross(pair.b, turned)
     t = np.broadcast_to(b_from_a[:3, 3], turned.shape)
     depth_a = -(normal * np.cross(pair.b, t)).sum(1)
     depth_b = -(normal * np.cross(turned, t)).sum(1)
     sine = np.linalg.norm(normal, axis=1) / (np.linalg.norm(turned, axis=1) * np.linalg.norm(pair.b, axis=1))
-    ahead = ((depth_a > 0) & (depth_b > 0)) | (sine < np.sin(np.radians(MIN_PARALLAX)))
-    return np.asarray(ahead & (_distance(pair, b_from_a) < pair.limit))
+    return np.asarray(((depth_a > 0) & (depth_b > 0)) | (sine < np.sin(np.radians(MIN_PARALLAX))))

@@ -43,10 +43,10 @@ def _masked_median(block: np.ndarray, uncovered: np.ndarray) -> np.ndarray:
     return np.where(count[..., None] > 0, middle, 0.0).astype(np.float32) / 255.0
 
 
-def make_plate(frames: Frames, camera: int) -> Plate:
-    """The plate of one camera; masks, where given, keep moving things out of it."""
+def make_plate(frames: Frames, camera: int, limit: int = MAX_FRAMES) -> Plate:
+    """The plate of one camera, of `limit` frames at most; masks, where given, keep moving things out of it."""
     total = frames.num_frames(camera)
-    chosen = np.unique(np.linspace(0, total - 1, min(total, MAX_FRAMES)).round().astype(int))
+    chosen = np.unique(np.linspace(0, total - 1, min(total, limit)).round().astype(int))
     stack = np.stack([frames.picture(camera, int(i)) for i in chosen])  # [S, H, W, 3]
     masks = [frames.mask(camera, int(i)) for i in chosen]
     height, width = stack.shape[1:3]

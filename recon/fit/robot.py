@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -43,6 +43,17 @@ class KnownRobot:
     def shifted(self, seconds: float) -> KnownRobot:
         """The same robot with a joint log whose clock was `seconds` ahead of the cameras'."""
         return replace(self, joints=replace(self.joints, times=self.joints.times - seconds))
+
+    def placed(self, world_from_base: np.ndarray, joint_offsets: Mapping[str, float]) -> KnownRobot:
+        """The same robot elsewhere, with offsets (rad or m) added to what the log says of some joints."""
+        add = np.array([joint_offsets.get(name, 0.0) for name in self.joints.names])
+        joints = replace(self.joints, values=self.joints.values + add)
+        return replace(self, joints=joints, world_from_base=world_from_base)
+
+    @property
+    def revolute(self) -> list[str]:
+        """Joints of the log that turn."""
+        return [name for name in self.joints.names if self.model.joints[name].kind == "revolute"]
 
     @cached_property
     def surface(self) -> dict[str, SurfaceSamples]:

@@ -80,6 +80,7 @@ class FitSettings:
     min_opacity: float = 0.005
     keyframe_gap_s: float = 0.1  # between the hulls that seed the residual set
     refine_rig: bool = True  # set the given calibration right by matches, where that clearly helps
+    refine_robot: bool = True  # set a known robot's base (and joints) right by its outline in the pictures
     colour: bool = True
     rates: LearningRates = field(default_factory=LearningRates)
     checkpoint_every: int = 1000

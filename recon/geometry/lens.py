@@ -140,7 +140,7 @@ def _unbend_fisheye(distortion: Distortion, target: np.ndarray) -> np.ndarray:
             error = radius - bent
             low, high = np.where(error > 0, theta, low), np.where(error > 0, high, theta)
             step = theta + error / slope
-            theta = np.where((step > low) & (step < high), step, (low + high) / 2)
+            theta = np.where((step >= low) & (step <= high), step, (low + high) / 2)
             if np.abs(error).max(initial=0.0) < TOLERANCE:
                 break
         found = np.abs(_bent_angle(distortion, theta)[0] - radius) < SOLVED

@@ -90,10 +90,6 @@ class SparseAdam:
 
     def _update(self, name: str, param: Tensor, grad: Tensor, rows: Tensor | None, visible: Tensor | None) -> None:
         state, lr, columns = self.state[name], self.lrs[name], self.columns.get(name)
-        if rows is None:
-            state.steps += 1 if visible is None else visible.to(torch.int32)
-        else:
-            state.steps[rows] += 1 if visible is None else visible.to(torch.int32)
         if select_name(self.backend, param.device, param.dtype) == CPU and param.is_contiguous():
             from recon.render.backends import cpu
 
@@ -145,9 +141,10 @@ def adam_step_reference(
 ) -> None:
     """One update of the rows `rows` [M] of `param` and `state` by `grad` [M, ...], in place, in plain torch.
 
-    `state.steps` already counts this step. lr: one number, or a row of them.
+    lr: one number, or a row of them.
     """
     column = [-1, *[1] * (param.ndim - 1)]  # a row value, to be spread over the row
+    state.steps[rows] += 1
     steps = state.steps[rows].to(param.dtype).view(column)
     m = betas[0] * state.exp_avg[rows] + (1.0 - betas[0]) * grad
     v = betas[1] * state.exp_avg_sq[rows] + (1.0 - betas[1]) * grad * grad

@@ -184,12 +184,13 @@ void LossCase(int height, int width, float ssim_weight, bool weighted) {
 
 void AdamCase(size_t rows, size_t width) {
   std::vector<float> param(rows * width, 1.0f), grad(rows * width, 0.5f), m(rows * width), v(rows * width);
-  std::vector<int32_t> steps(rows, 1);
+  std::vector<int32_t> steps(rows);
   std::vector<uint8_t> visible(rows);
   for (size_t i = 0; i < rows; i += 2) visible[i] = 1;
   AdamStep(param.data(), grad.data(), m.data(), v.data(), steps.data(), {rows, nullptr, visible.data()}, width, {0.1, 0.9, 0.999, 1e-15, nullptr});
   for (size_t i = 0; i < rows; ++i) {  // the first step is lr sign(g)
     const float wanted = visible[i] != 0 ? 0.9f : 1.0f;
+    Check(steps[i] == visible[i], "adam counts the steps of the rows that move");
     for (size_t k = 0; k < width; ++k) Check(std::fabs(param[i * width + k] - wanted) < 1e-5f, "adam, width " + std::to_string(width));
   }
 }
@@ -197,7 +198,7 @@ void AdamCase(size_t rows, size_t width) {
 // Gradients of every third row, in reverse; entries of a row at rates that grow with their place.
 void AdamRowsCase(size_t rows, size_t width) {
   std::vector<float> param(rows * width, 1.0f), m(rows * width), v(rows * width), columns(width);
-  std::vector<int32_t> steps(rows, 1), index;
+  std::vector<int32_t> steps(rows), index;
   for (size_t i = rows; i-- > 0;) {
     if (i % 3 == 0) index.push_back(static_cast<int32_t>(i));
   }

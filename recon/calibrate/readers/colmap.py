@@ -58,9 +58,9 @@ def part_of_text(text: str) -> str | None:
             continue
         if len(words) >= 5 and words[0].isdigit() and words[1] in COUNTS and words[2].isdigit():
             return "cameras"
-        if len(words) >= 10 and words[0].isdigit() and words[8].isdigit() and all(_is_number(w) for w in words[1:8]):
-            return "images"
-        return None
+        numbers = len(words) >= 10 and words[0].isdigit() and words[8].isdigit() and all(map(_is_number, words[1:8]))
+        # frames.txt has as many numbers, but no name after them, and its quaternion elsewhere
+        return "images" if numbers and not _is_number(words[9]) and _is_unit(np.array(words[1:5], float)) else None
     return None
 
 
@@ -73,11 +73,8 @@ def part_of_bytes(data: bytes) -> str | None:
         width, height = struct.unpack_from("<QQ", data, 16)
         if 0 < width <= 32768 and 0 < height <= 32768:
             return "cameras"
-    if 0 < count <= MAX_IMAGES and len(data) > 8 + IMAGE_ROW.size:
-        quaternion = np.array(IMAGE_ROW.unpack_from(data, 8)[1:5])
-        if np.isfinite(quaternion).all() and abs(float(quaternion @ quaternion) - 1.0) < 1e-3:
-            return "images"
-    return None
+    begins = 0 < count <= MAX_IMAGES and len(data) > 8 + IMAGE_ROW.size
+    return "images" if begins and _is_unit(np.array(IMAGE_ROW.unpack_from(data, 8)[1:5])) else None
 
 
 def read(documents: Sequence[Document]) -> Reading:
@@ -199,10 +196,10 @@ def _images_binary(data: bytes, where: str) -> list[_Image]:
 
 def _image(values: np.ndarray, camera: int, name: str, label: str) -> _Image:
     quaternion = values[:4]
-    length = float(np.linalg.norm(quaternion))
-    if not abs(length - 1.0) < 1e-2:  # NaN too
-        raise bad(label, f"its quaternion has the length {length:g}, not 1")
-    return _Image(name, camera, pose_of(quat_to_matrix(quaternion / length), values[4:], label))
+    if not _is_unit(quaternion):
+        raise bad(label, f"its quaternion {' '.join(f'{v:g}' for v in quaternion)} has not the length 1")
+    rotation = quat_to_matrix(quaternion / np.linalg.norm(quaternion))
+    return _Image(name, camera, pose_of(rotation, values[4:], label))
 
 
 def _draft(image: _Image, lens: _Lens, where: str) -> Draft:
@@ -268,6 +265,10 @@ class _Cursor:
         """Refuse what follows the last entry."""
         if self.at != len(self.data):
             raise bad(self.where, f"{len(self.data) - self.at} bytes follow its last entry")
+
+
+def _is_unit(quaternion: np.ndarray) -> bool:
+    return bool(np.abs(quaternion).max() < 2.0 and abs(float(quaternion @ quaternion) - 1.0) < 1e-2)
 
 
 def _is_number(word: str) -> bool:

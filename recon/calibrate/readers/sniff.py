@@ -77,9 +77,12 @@ def sniff_folder(folder: Path) -> list[Document]:
 
 
 def _one_model(documents: list[Document]) -> list[Document]:
-    """Of a COLMAP model in both forms, the binary one, which is exact."""
-    binary = [document for document in documents if document.path.suffix.lower() == ".bin"]
-    return binary if len(binary) == 2 and documents[0].kind == COLMAP else documents
+    """Of COLMAP's files in a folder, the pair with the usual names; in both forms, the binary one, which is exact."""
+    if not documents or documents[0].kind != COLMAP or len(documents) == 2:
+        return documents
+    named = [document for document in documents if document.path.stem.lower() == document.data]
+    binary = [document for document in named if document.path.suffix.lower() == ".bin"]
+    return binary if len(binary) == 2 else named or documents
 
 
 def _head(path: Path) -> bytes:

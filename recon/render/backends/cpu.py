@@ -248,8 +248,9 @@ def adam_step(
 ) -> None:
     """One Adam step, in place; see `recon.render.optim`.
 
-    param, exp_avg, exp_avg_sq [N, ...]; steps int32 [N] already counts this step. grad [M, ...]: its row i belongs to
-    row `rows[i]` (int32 [M], all different; None: to row i), and counts where `visible` (bool [M]) is True, or always.
+    param, exp_avg, exp_avg_sq [N, ...]; steps int32 [N], which counts this step too. grad [M, ...]: its row i belongs
+    to row `rows[i]` (int32 [M], all different; None: to row i), and counts where `visible` (bool [M]) is True, or
+    always.
     columns: multiples of lr for the entries of a row, in the row's shape.
     """
     seen = None if visible is None else _bytes(visible)

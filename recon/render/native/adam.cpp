@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <memory>
 #include <mutex>
 #include <vector>
 
@@ -22,7 +23,7 @@ constexpr size_t kAdamRows = 1024;   // rows per unit of work
 struct AdamJob {
   float *param, *exp_avg, *exp_avg_sq;
   const float* grad;
-  const int32_t* steps;
+  int32_t* steps;
   const uint8_t* visible;
   const int32_t* rows;
   const float* columns;
@@ -63,8 +64,10 @@ struct RowFactors {
   float step, unbias2;
 };
 
+// Counts the step.
 HWY_INLINE RowFactors Factors(const AdamJob& job, size_t row) {
-  const size_t t = static_cast<size_t>(HWY_MAX(1, job.steps[row]));
+  const int32_t count = ++job.steps[row];
+  const size_t t = static_cast<size_t>(std::max(1, count));
   return {job.lr * job.unbias1[HWY_MIN(t, job.max1)], job.unbias2[HWY_MIN(t, job.max2)]};
 }
 
@@ -202,13 +205,15 @@ std::vector<float> MakeUnbias(double beta, double power) {
   }
 }
 
+using Table = std::shared_ptr<const std::vector<float>>;
+
 struct Unbias {
   double beta, power;
-  std::vector<float> table;
+  Table table;
 };
 
-// A copy of the table, made once per beta.
-std::vector<float> UnbiasTable(double beta, double power) {
+// The table, made once per beta.
+Table UnbiasTable(double beta, double power) {
   static std::mutex mutex;
   static std::vector<Unbias> known;
   const std::lock_guard<std::mutex> lock(mutex);
@@ -216,16 +221,16 @@ std::vector<float> UnbiasTable(double beta, double power) {
     if (entry.beta == beta && entry.power == power) return entry.table;
   }
   if (known.size() >= 16) known.clear();
-  known.push_back({beta, power, MakeUnbias(beta, power)});
+  known.push_back({beta, power, std::make_shared<const std::vector<float>>(MakeUnbias(beta, power))});
   return known.back().table;
 }
 
 }  // namespace
 
-void AdamStep(float* param, const float* grad, float* exp_avg, float* exp_avg_sq, const int32_t* steps,
+void AdamStep(float* param, const float* grad, float* exp_avg, float* exp_avg_sq, int32_t* steps,
               const AdamRows& which, size_t width, const AdamRates& rates) {
   if (which.count == 0 || width == 0) return;
-  const std::vector<float> unbias1 = UnbiasTable(rates.beta1, 1.0), unbias2 = UnbiasTable(rates.beta2, 0.5);
+  const Table unbias1 = UnbiasTable(rates.beta1, 1.0), unbias2 = UnbiasTable(rates.beta2, 0.5);
   const AdamJob job{param,
                     exp_avg,
                     exp_avg_sq,
@@ -241,10 +246,10 @@ void AdamStep(float* param, const float* grad, float* exp_avg, float* exp_avg_sq
                     static_cast<float>(1.0 - rates.beta2),
                     static_cast<float>(rates.lr),
                     static_cast<float>(rates.eps),
-                    unbias1.data(),
-                    unbias2.data(),
-                    unbias1.size() - 1,
-                    unbias2.size() - 1};
+                    unbias1->data(),
+                    unbias2->data(),
+                    unbias1->size() - 1,
+                    unbias2->size() - 1};
   const int64_t blocks = static_cast<int64_t>((which.count + kAdamRows - 1) / kAdamRows);
 #pragma omp parallel for schedule(static)
   for (int64_t b = 0; b < blocks; ++b) {

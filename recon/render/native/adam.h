@@ -19,9 +19,10 @@ struct AdamRows {
   const uint8_t* visible;
 };
 
-// One step. grad [count,width]; param, exp_avg, exp_avg_sq [n,width]; steps [n] counts each row's updates, this one included.
+// One step, the t-th of a row. grad [count,width]; param, exp_avg, exp_avg_sq [n,width]; steps [n] holds each row's t - 1 and
+// then t.
 // m = b1 m + (1 - b1) g; v = b2 v + (1 - b2) g^2; p -= lr (m / (1 - b1^t)) / (sqrt(v / (1 - b2^t)) + eps).
-void AdamStep(float* param, const float* grad, float* exp_avg, float* exp_avg_sq, const int32_t* steps, const AdamRows& which,
+void AdamStep(float* param, const float* grad, float* exp_avg, float* exp_avg_sq, int32_t* steps, const AdamRows& which,
               size_t width, const AdamRates& rates);
 
 }  // namespace recon

@@ -32,7 +32,8 @@ namespace {
 using In = nb::ndarray<const float, nb::c_contig, nb::device::cpu>;
 using InOut = nb::ndarray<float, nb::c_contig, nb::device::cpu>;
 using Mask = nb::ndarray<const uint8_t, nb::c_contig, nb::device::cpu>;
-using Steps = nb::ndarray<const int32_t, nb::c_contig, nb::device::cpu>;
+using Index = nb::ndarray<const int32_t, nb::c_contig, nb::device::cpu>;
+using Steps = nb::ndarray<int32_t, nb::c_contig, nb::device::cpu>;
 template <typename T>
 using Out = nb::ndarray<nb::numpy, T>;
 
@@ -187,7 +188,7 @@ nb::tuple Loss(const In& picture, const In& target, std::optional<In> weight, fl
 }
 
 void Adam(const InOut& param, const In& grad, const InOut& exp_avg, const InOut& exp_avg_sq, const Steps& steps,
-          std::optional<Steps> rows, std::optional<Mask> visible, std::optional<In> columns, double lr, double beta1,
+          std::optional<Index> rows, std::optional<Mask> visible, std::optional<In> columns, double lr, double beta1,
           double beta2, double eps) {
   const nb::gil_scoped_release no_gil;
   if (steps.shape(0) == 0) return;
