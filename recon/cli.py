@@ -8,7 +8,15 @@ from typing import TYPE_CHECKING, Annotated, Any, Union
 
 import tyro
 
-from recon.config import BuildConfig, DoctorConfig, InfoConfig, RenderConfig
+from recon.config import (
+    BuildConfig,
+    CalibrateConfig,
+    ConvertConfig,
+    DoctorConfig,
+    ExportConfig,
+    InfoConfig,
+    RenderConfig,
+)
 from recon.core.console import Console
 from recon.core.errors import Interrupted, ReconError
 
@@ -19,13 +27,20 @@ DESCRIPTION = """Multi-camera videos -> a dynamic, metric 4D Gaussian scene.
 
 Examples:
   recon build --videos cams/                          # writes scenes/<parent folder>
+  recon calibrate --videos calib/ --board board.json  # board clips -> rigs/<parent folder>/rig.json
   recon render scenes/lab --cams cam00 --times 0,1.5 --out pictures
 """
 
 Command = Union[  # noqa: UP007 - tyro takes the subcommands of a Union; the members are Annotated forms
     Annotated[BuildConfig, tyro.conf.subcommand("build", description="Videos and a calibration -> a dynamic scene.")],
+    Annotated[
+        CalibrateConfig,
+        tyro.conf.subcommand("calibrate", description="Clips of a board -> a calibration of all cameras."),
+    ],
     Annotated[RenderConfig, tyro.conf.subcommand("render", description="Draw a scene from cameras at times.")],
     Annotated[InfoConfig, tyro.conf.subcommand("info", description="What is in a scene folder.")],
+    Annotated[ExportConfig, tyro.conf.subcommand("export", description="A scene in another format.")],
+    Annotated[ConvertConfig, tyro.conf.subcommand("convert", description="A file of Gaussians in another format.")],
     Annotated[
         DoctorConfig, tyro.conf.subcommand("doctor", description="What this machine can run, and what is missing.")
     ],
@@ -38,6 +53,10 @@ def _events(command: Any) -> Iterator[Event]:
         from recon.pipeline import build
 
         return build(command)
+    if isinstance(command, CalibrateConfig):
+        from recon.calibration import calibrate
+
+        return calibrate(command)
     if isinstance(command, RenderConfig):
         from recon.draw import render_scene
 
@@ -46,6 +65,14 @@ def _events(command: Any) -> Iterator[Event]:
         from recon.info import info
 
         return info(command)
+    if isinstance(command, ExportConfig):
+        from recon.exchange import export
+
+        return export(command)
+    if isinstance(command, ConvertConfig):
+        from recon.exchange import convert
+
+        return convert(command)
     from recon.doctor import doctor
 
     return doctor(command)

@@ -59,6 +59,35 @@ class BuildConfig:
 
 
 @dataclass(frozen=True)
+class CalibrateConfig:
+    """Clips of a board carried before the cameras -> a metric rig, and how well each camera is known."""
+
+    videos: Path
+    """Folder with one clip per camera (or one picture folder per camera), all recorded at the same time."""
+    board: str
+    """The board: a file (board.json or .yaml, caliscope's charuco.toml, Kalibr's .yaml), or one word:
+    charuco:COLUMNSxROWS:SQUARE:MARKER:DICTIONARY, checkerboard:COLUMNSxROWS:SQUARE, aprilgrid:COLUMNSxROWS:TAG:SPACING
+    (squares or tags; lengths in metres), with :inverted or :legacy after it where it is so."""
+    out: Path | None = None
+    """Folder to write rig.json and report.json into. Default: rigs/<name of the clips' parent folder>."""
+    cams: str = ""
+    """Comma-separated cameras. Default: all that have a clip."""
+    lens: Literal["auto", "pinhole", "brown", "fisheye"] = "auto"
+    """Lens model; `auto` takes for each camera what its own views insist on."""
+    world: Literal["auto", "camera", "table", "reference"] = "auto"
+    """The rig's world: the first camera's axes, the table on which the board lies face up at --world-at (z up, table at
+    z = 0), or that in which the description's world_from_board_reference says where it stands then. `auto`: the
+    reference when there is one, else the camera."""
+    world_at: float = 0.0
+    """Seconds: when the board rests at its place in the world."""
+    max_views: int = 160
+    """Moments looked at, spread over the clips."""
+    fps: float = 30.0
+    """Frame rate of picture folders without timestamps.csv."""
+    console: Literal["auto", "rich", "plain", "json"] = "auto"
+
+
+@dataclass(frozen=True)
 class RenderConfig:
     """A scene drawn from given cameras at given times."""
 
@@ -92,6 +121,40 @@ class InfoConfig:
     console: Literal["auto", "rich", "plain", "json"] = "auto"
     device: str = "auto"
     backend: str = "auto"
+
+
+@dataclass(frozen=True)
+class ExportConfig:
+    """A scene in another format, and what that cannot carry."""
+
+    scene: tyro.conf.Positional[Path]
+    """Scene folder."""
+    to: str
+    """ply, compressed-ply, splat or spz: one instant. With -sequence (ply-sequence): a folder, one file a frame."""
+    out: Path
+    """File to write; of a sequence, the folder."""
+    time: float | None = None
+    """The instant, seconds on the scene's clock. Default: its first."""
+    axes: str = ""
+    """Axes to write, such as rdf (x right, y down, z forward), rub or rfu. Default: the format's, else the scene's."""
+    console: Literal["auto", "rich", "plain", "json"] = "auto"
+
+
+@dataclass(frozen=True)
+class ConvertConfig:
+    """A file of Gaussians in another format, and what that cannot carry."""
+
+    source: tyro.conf.Positional[Path]
+    """File to read: ply, compressed ply, splat, ksplat or spz, told by its content where that says it."""
+    target: tyro.conf.Positional[Path]
+    """File to write; its ending tells the format."""
+    to: str = ""
+    """Format to write (ply, compressed-ply, splat, spz) when the ending does not tell."""
+    axes_in: str = ""
+    """Axes of the source when the file does not state them. Default: rdf (x right, y down, z forward)."""
+    axes: str = ""
+    """Axes to write. Default: the format's, else as read."""
+    console: Literal["auto", "rich", "plain", "json"] = "auto"
 
 
 @dataclass(frozen=True)

@@ -118,6 +118,17 @@ def write_bytes(path: Path, data: bytes) -> None:
     Raises:
         StorageError: The file cannot be written; what was there is untouched.
     """
+    with replacing(path) as file:
+        file.write(data)
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[BinaryIO]:
+    """Give a file to write piece by piece; it replaces `path` atomically when the block ends well.
+
+    Raises:
+        StorageError: The file cannot be written; what was there is untouched.
+    """
     with writing(path):
         for leftover in siblings(path, ".*.tmp"):
             with abandoned(leftover) if not leftover.is_symlink() else nullcontext(True) as free:
@@ -126,7 +137,7 @@ def write_bytes(path: Path, data: bytes) -> None:
         temporary, file = _make_temporary(path)
         try:
             with file:
-                file.write(data)
+                yield file
                 file.flush()
                 os.fsync(file.fileno())
                 os.replace(temporary, path)
@@ -179,7 +190,8 @@ def read_bytes(path: Path, max_bytes: int) -> bytes:
         if not path.is_file():
             raise InputError(f"cannot read {path}", why="no such file" if not path.exists() else "not a regular file")
         with path.open("rb") as file:
-            data = file.read(max_bytes + 1)
+            size = os.fstat(file.fileno()).st_size
+            data = file.read(min(size, max_bytes) + 1)  # not more than is there: read() takes that memory at once
     except OSError as error:
         raise InputError(f"cannot read {path}", why=error.strerror or str(error)) from error
     if len(data) > max_bytes:

@@ -1,0 +1,1 @@
+"""Other people's Gaussian files: one module per format, literal layout tables, bounded readers."""

@@ -1,0 +1,151 @@
+"""Files made well, then damaged: what scripts/fuzz and a short test run through every reader."""
+
+from __future__ import annotations
+
+import random
+import struct
+import time
+import traceback
+import tracemalloc
+import warnings
+import zlib
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from recon.core.errors import ReconError
+from recon.scene.formats.compressed_ply import read_compressed_ply, write_compressed_ply
+from recon.scene.formats.ksplat import read_ksplat
+from recon.scene.formats.ply import read_ply, write_ply
+from recon.scene.formats.splat import read_splat, write_splat
+from recon.scene.formats.splats import Splats
+from recon.scene.formats.spz import read_spz, write_spz
+from tests.recon.scene.formats.handmade import ksplat
+from tests.recon.scene.make import table
+
+MAX_SECONDS, MAX_MEMORY = 1.0, 512 * 2**20
+ODD_NUMBERS = (0, 1, 2, 255, 256, 65535, 2**24, 2**31 - 1, 2**31, 2**32 - 1)
+
+
+@dataclass
+class Outcome:
+    """Counts of one run."""
+
+    files: int = 0
+    read: int = 0
+    refused: int = 0
+    slowest: float = 0.0  # seconds
+    peak: int = 0  # bytes
+    failures: list[str] = field(default_factory=list)
+
+    def plus(self, other: Outcome) -> Outcome:
+        """Both runs together."""
+        return Outcome(
+            self.files + other.files, self.read + other.read, self.refused + other.refused,
+            max(self.slowest, other.slowest), max(self.peak, other.peak), self.failures + other.failures,
+        )  # fmt: skip
+
+    def __str__(self) -> str:
+        return (
+            f"{self.files} files, {self.read} read, {self.refused} refused, {len(self.failures)} failures, "
+            f"slowest {self.slowest:.3f} s, peak {self.peak / 2**20:.1f} MiB"
+        )
+
+
+def _ply(path: Path) -> list[bytes]:
+    found = []
+    for degree in (0, 3):
+        write_ply(table(5, degree), path)
+        found.append(path.read_bytes())
+    return found
+
+
+def _compressed(path: Path) -> list[bytes]:
+    found = []
+    for count, degree in ((3, 0), (300, 1)):
+        write_compressed_ply(table(count, degree), path)
+        found.append(path.read_bytes())
+    return found
+
+
+def _splat(path: Path) -> list[bytes]:
+    write_splat(table(5, 0), path)
+    return [path.read_bytes()]
+
+
+def _spz(path: Path) -> list[bytes]:
+    found = []
+    for version in (2, 3, 4):
+        write_spz(table(6, 2), path, version)
+        found.append(path.read_bytes())
+    return found
+
+
+# name -> (good files, reader)
+TARGETS: dict[str, tuple[Callable[[Path], list[bytes]], Callable[[Path], Splats]]] = {
+    "ply": (_ply, read_ply),
+    "compressed-ply": (_compressed, read_compressed_ply),
+    "splat": (_splat, read_splat),
+    "spz": (_spz, read_spz),
+    "ksplat": (lambda path: [ksplat(level, degree) for level in (0, 1, 2) for degree in (0, 2)], read_ksplat),
+}
+
+
+def damaged(good: bytes, rng: random.Random) -> bytes:
+    """`good` with a few bytes, numbers or its end changed; what is inside a gzip stream is damaged there."""
+    if good[:2] == b"\x1f\x8b" and rng.random() < 0.7:
+        packer = zlib.compressobj(1, zlib.DEFLATED, 31)
+        return packer.compress(damaged(zlib.decompress(good, 31), rng)) + packer.flush()
+    data = bytearray(good)
+    for _ in range(rng.randint(1, 5)):
+        at = rng.randrange(max(1, len(data)))
+        near_start = rng.randrange(min(len(data), 64) or 1)
+        kind = rng.randrange(5)
+        if kind == 0 and data:
+            data[at] = rng.randrange(256)
+        elif kind == 1 and len(data) >= near_start + 4:
+            struct.pack_into("<I", data, near_start, rng.choice(ODD_NUMBERS))
+        elif kind == 2:
+            del data[at:]
+        elif kind == 3:
+            data[at:at] = bytes(rng.randrange(256) for _ in range(rng.randrange(40)))
+        elif len(data) >= at + 4:
+            struct.pack_into("<I", data, at, rng.choice(ODD_NUMBERS))
+    return bytes(data)
+
+
+def fuzz(name: str, folder: Path, *, seed: int, seconds: float = float("inf"), files: int = 2**62) -> Outcome:
+    """Damaged files of one format until the time is over or there were enough; a seed gives the same ones."""
+    make, read = TARGETS[name]
+    path = folder / f"damaged.{name}"
+    good = make(path)
+    rng = random.Random(f"{seed} {name}")
+    outcome = Outcome()
+    end = time.monotonic() + seconds
+    while time.monotonic() < end and outcome.files < files:
+        path.write_bytes(damaged(rng.choice(good), rng))
+        one(read, path, outcome)
+    return outcome
+
+
+def one(read: Callable[[Path], Splats], path: Path, outcome: Outcome) -> None:
+    """Read one file and count what came of it."""
+    outcome.files += 1
+    tracemalloc.start()
+    started = time.process_time()
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # rows that were dropped
+            read(path).gaussians.validate()
+        outcome.read += 1
+    except ReconError as error:
+        outcome.refused += 1
+        if "\n" in str(error) or len(str(error)) > 1000:
+            outcome.failures.append(f"not one line: {error}")
+    except Exception:
+        outcome.failures.append(f"{path.read_bytes()[:2000].hex()}\n{traceback.format_exc()}")
+    spent, peak = time.process_time() - started, tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    outcome.slowest, outcome.peak = max(outcome.slowest, spent), max(outcome.peak, peak)
+    if spent > MAX_SECONDS or peak > MAX_MEMORY:
+        outcome.failures.append(f"{spent:.2f} s, {peak} bytes: {path.read_bytes()[:2000].hex()}")
