@@ -20,7 +20,7 @@ import torch
 import recon
 from recon.config import DoctorConfig
 from recon.core.device import VENDORS, describe_device, describe_devices, resolve_device, synchronize
-from recon.core.errors import ReconError, UnavailableError
+from recon.core.errors import ReconError, TrialError, UnavailableError
 from recon.core.events import Artifact, Event, Message
 from recon.render.api import rasterize
 from recon.render.backends import CPU, describe_backends, select_name
@@ -68,7 +68,8 @@ class Check:
 def doctor(config: DoctorConfig) -> Iterator[Event]:
     """One message per check, or with `json` one JSON object on standard output and no message but of files written.
 
-    Everything is reported before a device or backend that was named and is missing stops it with UnavailableError.
+    Everything is reported before it ends in an error: UnavailableError when the device or backend that was named is
+    missing, TrialError when the device was put through its trials and failed one.
     """
     checks: list[Check] = []
     for check in examine(config):
@@ -81,18 +82,26 @@ def doctor(config: DoctorConfig) -> Iterator[Event]:
             checks.append(check)
             if not config.json:
                 yield Message("info", str(check))
-        if wants_trials(config):
-            answer = as_json(checks)
-            answer["ok"] = all(check.ok for check in checks if check.group == "trial")
-            pages = write_pages(config.out, resolve_device(config.device), answer)
-            yield from (Artifact("report", page) for page in pages)
+        failure = failed_trials(checks, config)
     except UnavailableError as error:
         failure = error
+    answer = as_json(checks, failure)
+    if wants_trials(config):
+        yield from (Artifact("report", page) for page in write_pages(config.out, config.device, answer))
     if config.json:
-        sys.stdout.write(json.dumps(as_json(checks, failure), indent=1, allow_nan=False) + "\n")
+        sys.stdout.write(json.dumps(answer, indent=1, allow_nan=False) + "\n")
         sys.stdout.flush()
     if failure is not None:
         raise failure
+
+
+def failed_trials(checks: list[Check], config: DoctorConfig) -> TrialError | None:
+    """The error that names the failed trials; None when there is none."""
+    names = [check.name for check in checks if check.group == "trial" and not check.ok]
+    if not names:
+        return None
+    fix = f"Attach doctor-{config.device.replace(':', '')}.json and .md to an issue."
+    return TrialError(f"device {config.device!r} failed {len(names)} of its trials", why=", ".join(names), fix=fix)
 
 
 def wants_trials(config: DoctorConfig) -> bool:
@@ -110,12 +119,16 @@ def _measured(config: DoctorConfig) -> Iterator[Check]:
 
 
 def as_json(checks: list[Check], failure: ReconError | None = None) -> dict[str, Any]:
-    """The checks as one JSON object; `ok` says whether what was asked for can run."""
+    """The checks as one JSON object; `ok` says what the exit code says: what was asked for runs, and no trial failed.
+
+    `simulated` says whether a device among the checks is the tests' stand-in for a real one.
+    """
     return {
         "format": FORMAT,
         "version": VERSION,
         "recon": recon.__version__,
         "ok": failure is None,
+        "simulated": any(check.group == "device" and "simulated" in check.text for check in checks),
         "error": str(failure) if failure is not None else None,
         "checks": [asdict(check) for check in checks],
     }

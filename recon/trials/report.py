@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from recon.core.device import describe_device, memory_bytes
+from recon.core.device import memory_bytes
 from recon.core.files import write_bytes, write_json
 from recon.trials.curves import departure, stored, trials
 from recon.trials.measures import FLOAT32_ERROR, checkpoint_returns, precision, timings
@@ -89,19 +89,18 @@ def _training(name: str, found: dict[str, list[float]], expected: dict[str, list
     return worst <= 1.0, text, {"curve": found, "departure": finite, "where": where}
 
 
-def write_pages(folder: Path, device: torch.device, answer: dict[str, Any]) -> tuple[Path, Path]:
-    """Write doctor-<device>.json and .md into `folder`; returns both."""
+def write_pages(folder: Path, device: str, answer: dict[str, Any]) -> tuple[Path, Path]:
+    """Write doctor-<device>.json and .md, the answer and the same as a table, into `folder`; returns both."""
     folder.mkdir(parents=True, exist_ok=True)
-    stem = f"doctor-{str(device).replace(':', '')}"
+    stem = f"doctor-{device.replace(':', '')}"
     write_json(folder / f"{stem}.json", answer)
-    info = describe_device(device.type)
-    lines = [f"# recon doctor on {device}: {info.description}", ""]
-    if "simulated" in info.description:
+    lines = [f"# recon doctor on {device}", ""]
+    if answer["simulated"]:
         lines += ["**This device is simulated on the CPU. Nothing here was run on Moore Threads hardware.**", ""]
-    lines += [f"recon {answer['recon']}; {'all is well' if answer['ok'] else 'something is wrong'}", ""]
+    lines += [f"recon {answer['recon']}; {'all is well' if answer['ok'] else answer['error']}", ""]
     lines += ["| | group | name | found |", "|---|---|---|---|"]
     for check in answer["checks"]:
-        text = str(check["text"]).replace("|", "/")
+        text = str(check["text"]).replace("|", "/").replace("\n", " ")
         lines.append(f"| {'ok' if check['ok'] else '**no**'} | {check['group']} | {check['name']} | {text} |")
     write_bytes(folder / f"{stem}.md", ("\n".join(lines) + "\n").encode())
     return folder / f"{stem}.json", folder / f"{stem}.md"

@@ -19,14 +19,15 @@ def test_the_doctor_tries_the_device_and_says_simulated(
         main(["doctor", "--device", "musa", "--json", "--out", str(tmp_path)])
     assert stop.value.code == 0
     answer = json.loads(capsys.readouterr().out)
+    assert answer["ok"] and answer["simulated"]
     trials = {check["name"]: check for check in answer["checks"] if check["group"] == "trial"}
     assert {name: check["text"] for name, check in trials.items() if not check["ok"]} == {}
     assert trials["operators"]["facts"]["calls"] == len(recorded())
     for training in ("training fit", "training ppo"):
         assert trials[training]["facts"]["departure"] < 0.5
     page = (tmp_path / "doctor-musa.md").read_text()
-    assert "(simulated)" in page and "Nothing here was run on Moore Threads hardware" in page
-    assert json.loads((tmp_path / "doctor-musa.json").read_text())["ok"]
+    assert "(simulated)" in page and "all is well" in page and "Nothing here was run on Moore Threads hardware" in page
+    assert json.loads((tmp_path / "doctor-musa.json").read_text()) == answer
 
 
 def test_the_doctors_list_covers_what_this_suite_asked_for(musa: torch.device) -> None:

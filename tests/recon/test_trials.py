@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 import torch
 
+from recon.cli import main
 from recon.config import DoctorConfig
-from recon.core.events import Artifact
+from recon.core.errors import TrialError, UnavailableError
 from recon.doctor import doctor, wants_trials
 from recon.trials import measures, operators, report
 from recon.trials.curves import departure, stored, trials
@@ -96,14 +97,45 @@ def test_the_whole_report_on_the_cpu(tmp_path: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(report, "trials", lambda: {name: lambda _, curve=c: curve for name, c in stored().items()})
     monkeypatch.setattr(report, "checkpoint_returns", lambda device: "")
     monkeypatch.setattr(report, "replay_all", lambda device: iter([Replay("aten::add", 0.5), Replay("aten::mul", 9.0)]))
-    events = list(doctor(DoctorConfig(device="cpu", full=True, json=True, out=tmp_path)))
-    assert [event.path.name for event in events if isinstance(event, Artifact)] == ["doctor-cpu.json", "doctor-cpu.md"]
-    printed = json.loads(capsys.readouterr().out)
+    with pytest.raises(SystemExit) as stop:
+        main(["doctor", "--device", "cpu", "--full", "--json", "--out", str(tmp_path)])
+    assert stop.value.code == TrialError.exit_code  # the planted operator
+    printed = capsys.readouterr()
+    assert "failed 1 of its trials: operators" in printed.err and "doctor-cpu.md" in printed.err
     answer = json.loads((tmp_path / "doctor-cpu.json").read_text())
-    assert printed["checks"] == answer["checks"] and not answer["ok"]  # the planted operator
+    assert json.loads(printed.out) == answer and not answer["ok"] and not answer["simulated"]
+    assert "failed 1 of its trials" in answer["error"]
     trial = {check["name"]: check for check in answer["checks"] if check["group"] == "trial"}
     assert set(trial) == {"precision", "operators", "checkpoint", "timings", "training fit", "training ppo", "memory"}
     assert [name for name, check in trial.items() if not check["ok"]] == ["operators"]
     assert trial["operators"]["facts"]["bad"] == [{"op": "aten::mul", "why": "9 times the allowed difference"}]
     page = (tmp_path / "doctor-cpu.md").read_text()
     assert "| **no** | trial | operators |" in page and "simulated" not in page
+
+
+def test_the_exit_code_says_that_all_passed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys) -> None:
+    monkeypatch.setattr("recon.doctor.PROBE_SECONDS", 0.0)
+    monkeypatch.setattr("recon.doctor.run_trials", lambda device: iter([report.Trial("precision", True, "fine")]))
+    with pytest.raises(SystemExit) as stop:
+        main(["doctor", "--device", "cpu", "--full", "--json", "--out", str(tmp_path)])
+    assert stop.value.code == 0 and json.loads(capsys.readouterr().out)["ok"]
+    assert "all is well" in (tmp_path / "doctor-cpu.md").read_text()
+
+
+def test_a_device_that_is_not_there_leaves_a_page_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys) -> None:
+    def nowhere(name: str) -> torch.device:
+        raise UnavailableError(f"device {name!r} is not available", why="none here")
+
+    monkeypatch.setattr("recon.doctor.resolve_device", nowhere)
+    with pytest.raises(UnavailableError):
+        list(doctor(DoctorConfig(device="cpu", full=True, json=True, out=tmp_path)))
+    assert json.loads((tmp_path / "doctor-cpu.json").read_text()) == json.loads(capsys.readouterr().out)
+    assert "'cpu' is not available: none here" in (tmp_path / "doctor-cpu.md").read_text()
+
+
+def test_the_help_says_what_the_exit_code_means(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["doctor", "--help"])
+    text = " ".join(capsys.readouterr().out.replace("│", " ").split())
+    assert "Exit code 0: the device and backend asked for can be used and every trial that was made passed" in text
+    assert "9: the device failed a trial" in text
