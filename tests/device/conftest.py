@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
@@ -24,19 +25,30 @@ CPU = torch.device("cpu")
 RECORD = os.environ.get("MUSA_SIM_RECORD", "")
 _found = importlib.util.find_spec("torch_musa")
 _simulated = _found is not None and _found.origin is not None and Path(_found.origin).is_relative_to(PLUGIN)
-if not _simulated or unsupported_reason():
+if not _simulated or unsupported_reason():  # `absent_reason` says it
     collect_ignore_glob = ["test_*.py"]
+
+
+def absent_reason() -> str:
+    """Why nothing here is collected, "" when it is."""
+    if not _simulated:
+        return "not collected (tests/musa_sim/plugin is not on PYTHONPATH)"
+    return f"not collected ({reason})" if (reason := unsupported_reason()) else ""
 
 
 def pytest_report_header() -> str:
     """Say what the results are worth."""
-    if not _simulated:
-        return "device suite: not collected (tests/musa_sim/plugin is not on PYTHONPATH)"
-    return f"device suite: {unsupported_reason() or 'SIMULATED musa device on host memory, not Moore Threads hardware'}"
+    return f"device suite: {absent_reason() or 'SIMULATED musa device on host memory, not Moore Threads hardware'}"
 
 
-def pytest_sessionfinish() -> None:
-    """With MUSA_SIM_RECORD=file: write what the device was asked for, one JSON object per line, for `recon doctor`."""
+def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
+    """Fail, saying why, where this suite was asked for and is not here.
+
+    With MUSA_SIM_RECORD=file: write what the device was asked for, one JSON object per line, for `recon doctor`.
+    """
+    if exitstatus == pytest.ExitCode.NO_TESTS_COLLECTED and (reason := absent_reason()):
+        print(f"\nerror: device suite: {reason}", file=sys.stderr)
+        session.exitstatus = pytest.ExitCode.USAGE_ERROR
     if RECORD and _simulated:
         lines = torch.ops.musa_sim.signatures()
         Path(RECORD).write_text("".join(f"{line}\n" for line in lines))

@@ -8,8 +8,8 @@ import pytest
 import torch
 
 MISTAKES: dict[str, tuple[Callable[[torch.device], object], str]] = {
-    "a stray .cuda()": (lambda d: torch.ones(3, device=d).cuda(), "CUDA"),
-    "a device called cuda": (lambda d: torch.ones(3, device="cuda"), "CUDA"),
+    "a stray .cuda()": (lambda d: torch.ones(3, device=d).cuda(), "CUDA|NVIDIA"),
+    "a device called cuda": (lambda d: torch.ones(3, device="cuda"), "CUDA|NVIDIA"),
     "a CPU generator": (lambda d: torch.rand(3, device=d, generator=torch.Generator()), "'musa' device type"),
     "a CPU tensor in a sum": (
         lambda d: torch.ones(3, device=d) + torch.ones(3),

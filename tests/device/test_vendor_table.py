@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
 import sys
 from pathlib import Path
 
@@ -12,7 +14,11 @@ from recon.core import device as devices
 from recon.core.device import describe_device, resolve_device
 from recon.core.errors import UnavailableError
 from recon.doctor import _devices
+from tests.musa_sim.build import unsupported_reason
 from tests.musa_sim.operators import UNLISTED, allowed, offer_operators, vendor_list
+
+ROOT = Path(__file__).resolve().parents[2]
+PLUGIN = ROOT / "tests" / "musa_sim" / "plugin"
 
 
 def test_the_plugin_is_imported_when_the_device_is_asked_for(musa: torch.device) -> None:
@@ -75,3 +81,20 @@ def test_the_list_has_no_name_that_torch_does_not_know(musa: torch.device) -> No
     known = {full.partition("::")[2].partition(".")[0] for full in torch._C._dispatch_get_all_op_names()}
     assert sorted(allowed() - known) == []
     assert offer_operators() == []  # all were given when the device was loaded
+
+
+def test_another_torch_is_refused_plainly() -> None:
+    assert unsupported_reason() == unsupported_reason("2.6.0+cu124") == unsupported_reason("2.15.0a0") == ""
+    for version in ("2.5.1", "3.0.0"):
+        assert f"torch 2.6 up to 3, this is {version}" in unsupported_reason(version)
+    assert '"torch>=2.6,<3"' in (ROOT / "pyproject.toml").read_text()
+
+
+@pytest.mark.parametrize(("version", "path"), [("2.5.1", PLUGIN), ("2.13.0", ROOT)])
+def test_a_suite_that_cannot_run_fails_with_the_reason(version: str, path: Path) -> None:
+    """Not pytest's 5, which also stands for a misspelled name."""
+    code = f"import sys, torch; torch.__version__ = {version!r}; import pytest; sys.exit(pytest.main(['-q', 'tests/device']))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT,
+                          env={**os.environ, "PYTHONPATH": str(path)}, timeout=120)  # fmt: skip
+    assert done.returncode == pytest.ExitCode.USAGE_ERROR
+    assert ("this is 2.5.1" if path == PLUGIN else "is not on PYTHONPATH") in done.stderr
