@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -18,7 +17,6 @@ from tests.musa_sim.build import unsupported_reason
 from tests.musa_sim.operators import UNLISTED, allowed, offer_operators, vendor_list
 
 ROOT = Path(__file__).resolve().parents[2]
-PLUGIN = ROOT / "tests" / "musa_sim" / "plugin"
 
 
 def test_the_plugin_is_imported_when_the_device_is_asked_for(musa: torch.device) -> None:
@@ -90,11 +88,10 @@ def test_another_torch_is_refused_plainly() -> None:
     assert '"torch>=2.6,<3"' in (ROOT / "pyproject.toml").read_text()
 
 
-@pytest.mark.parametrize(("version", "path"), [("2.5.1", PLUGIN), ("2.13.0", ROOT)])
-def test_a_suite_that_cannot_run_fails_with_the_reason(version: str, path: Path) -> None:
-    """Not pytest's 5, which also stands for a misspelled name."""
-    code = f"import sys, torch; torch.__version__ = {version!r}; import pytest; sys.exit(pytest.main(['-q', 'tests/device']))"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT,
-                          env={**os.environ, "PYTHONPATH": str(path)}, timeout=120)  # fmt: skip
-    assert done.returncode == pytest.ExitCode.USAGE_ERROR
-    assert ("this is 2.5.1" if path == PLUGIN else "is not on PYTHONPATH") in done.stderr
+def test_a_suite_that_cannot_run_fails_with_the_reason() -> None:
+    """Not with pytest's 5, which also stands for a misspelled name."""
+    code = (
+        "import torch; torch.__version__ = '2.5.1'; import sys, pytest; sys.exit(pytest.main(['-q', 'tests/device']))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, timeout=120)
+    assert done.returncode == pytest.ExitCode.USAGE_ERROR and "this is 2.5.1" in done.stderr

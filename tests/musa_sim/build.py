@@ -24,7 +24,8 @@ def unsupported_reason(version: str = torch.__version__) -> str:
     """Why the simulated device cannot be had with this torch, "" when it can."""
     lowest, beyond = SUPPORTED
     if not lowest <= tuple(int(part) for part in version.split(".")[:2]) < beyond:
-        return f"the simulated musa device is written for torch {lowest[0]}.{lowest[1]} up to {beyond[0]}, this is {version}"
+        stated = f"torch {lowest[0]}.{lowest[1]} up to {beyond[0]}"
+        return f"the simulated musa device is written for {stated}, this is {version}"
     return ""
 
 
