@@ -10,7 +10,7 @@ from pathlib import Path
 from recon.config import ConvertConfig, ExportConfig
 from recon.core.errors import StorageError, UsageError
 from recon.core.events import Artifact, Event, Message, StageFinished, StageStarted
-from recon.scene.folder import load_scene
+from recon.scene.folder import find_scene, load_scene
 from recon.scene.formats.axes import rotation, spelled, turned
 from recon.scene.formats.registry import (
     HABIT,
@@ -29,7 +29,7 @@ SEQUENCE = "-sequence"  # of --to: one file per frame time
 
 def export(config: ExportConfig) -> Iterator[Event]:
     """Write a scene as another format, after saying what that cannot carry."""
-    path = config.scene if config.scene.exists() else Path("scenes") / config.scene
+    path = find_scene(config.scene)
     scene = load_scene(path)
     sequence = config.to.endswith(SEQUENCE)
     one = _writable(named_format(config.to.removesuffix(SEQUENCE)))
