@@ -55,8 +55,10 @@ def with_a_device(module: Any) -> set[str]:
 
 
 def test_no_command_with_a_device_is_left_out() -> None:
-    """build: test_build; doctor: test_doctor; the others here. calibrate, export and convert run on the CPU alone."""
-    assert with_a_device(config) == {"BuildConfig", "RenderConfig", "InfoConfig", "DoctorConfig"}
+    """build: test_build; doctor: test_doctor; mesh: test_raster; the others here. check, whose option has no effect,
+    calibrate, export and convert compute on the CPU alone."""
+    commands = "Build Check Doctor Info Mesh Render".split()
+    assert with_a_device(config) == {f"{name}Config" for name in commands}
     assert with_a_device(sim_config) == {"TrainOptions", "EvalOptions"}
 
 

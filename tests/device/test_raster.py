@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
+import pytest
 import torch
 
 from recon.fit.seed import as_tensor
+from recon.mesh import views
 from recon.render.api import rasterize
 from recon.render.losses import l1_ssim
 from recon.render.optim import SparseAdam
 from recon.render.types import RasterConfig
+from tests.recon.mesh.shapes import cube, with_body
 
 NAMES = ("means", "quats", "scales", "opacities", "sh")
 
@@ -71,6 +76,23 @@ def test_sparse_adam_moves_the_same_rows_alike(on_both, same) -> None:
         return s["sh"], optimizer.state_tensors()
 
     same(*on_both(work))
+
+
+def test_the_views_that_meshes_are_made_of(on_both, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`recon mesh` looks at the scene on its device; what follows is NumPy's, Open3D's and CoACD's."""
+    monkeypatch.setattr(views, "SIDE", 24)
+    monkeypatch.setattr(views, "INSTANTS", 2)
+    dense = with_body(cube())
+    scene = replace(dense, gaussians=dense.gaussians.select(torch.arange(0, len(dense.gaussians), 12, device="cpu")))
+
+    def work(device: torch.device):
+        pictures, sightings = views.body_views(scene.to(device), scene.bodies[0], backend="reference")
+        return [(view.depth, view.color, view.clear) for view in [*pictures, *(s.view for s in sightings)]]
+
+    cpu, simulated = on_both(work)
+    assert len(cpu) == len(simulated) == 20 and np.isfinite(cpu[0][0]).any()
+    for ours, theirs in zip(simulated, cpu, strict=True):
+        assert all(np.array_equal(a, b, equal_nan=a.dtype.kind == "f") for a, b in zip(ours, theirs, strict=True))
 
 
 def test_arrays_arrive_as_float32(musa: torch.device, no_float64: None) -> None:
