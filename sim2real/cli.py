@@ -1,4 +1,4 @@
-"""`sim2real train | eval | export`: scene in; policy, report and other simulators out.
+"""`sim2real train | eval | collect | import | export`: scene in; policy, report and other simulators out.
 
 Only what is needed to print help is imported here; each command imports its own.
 """
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Union
 import tyro
 
 from recon.core.errors import ReconError
-from sim2real.config import EvalOptions, ExportOptions, TrainOptions
+from sim2real.config import CollectOptions, EvalOptions, ExportOptions, ImportOptions, TrainOptions
 
 if TYPE_CHECKING:
     from recon.core.events import Event
@@ -22,12 +22,19 @@ DESCRIPTION = """Act in a reconstructed scene.
 examples:
   sim2real train --scene lab
   sim2real eval --scene lab --policy runs/lab-reach --baseline runs/lab-reach/bc
+  sim2real collect --scene lab --episodes 200
+  sim2real train --scene lab --data datasets/lab-reach
+  sim2real import downloads/old-dataset
   sim2real export --scene lab --to mujoco
 """
+
+AnyOptions = Union[TrainOptions, EvalOptions, CollectOptions, ImportOptions, ExportOptions]  # noqa: UP007
 
 Options = Union[  # noqa: UP007  (evaluated, and Python 3.10 has no | of Annotated)
     Annotated[TrainOptions, tyro.conf.subcommand("train", description="Clone the expert, then improve by PPO.")],
     Annotated[EvalOptions, tyro.conf.subcommand("eval", description="Score policies on unseen scenarios.")],
+    Annotated[CollectOptions, tyro.conf.subcommand("collect", description="Record episodes as a LeRobot data set.")],
+    Annotated[ImportOptions, tyro.conf.subcommand("import", description="Check or convert a LeRobot data set.")],
     Annotated[ExportOptions, tyro.conf.subcommand("export", description="Write the scene for another simulator.")],
 ]
 
@@ -44,7 +51,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     return run(options)
 
 
-def run(options: TrainOptions | EvalOptions | ExportOptions) -> int:
+def run(options: AnyOptions) -> int:
     """Run one command with its progress on the console; returns the exit code."""
     from recon.core.console import Console
 
@@ -65,7 +72,7 @@ def run(options: TrainOptions | EvalOptions | ExportOptions) -> int:
     return 0
 
 
-def _command(options: TrainOptions | EvalOptions | ExportOptions) -> Iterator[Event]:
+def _command(options: AnyOptions) -> Iterator[Event]:
     if isinstance(options, TrainOptions):
         from sim2real.train import train
 
@@ -74,6 +81,14 @@ def _command(options: TrainOptions | EvalOptions | ExportOptions) -> Iterator[Ev
         from sim2real.judge import judge
 
         return judge(options)
+    if isinstance(options, CollectOptions):
+        from sim2real.lerobot.collect import collect
+
+        return collect(options)
+    if isinstance(options, ImportOptions):
+        from sim2real.lerobot.bring import bring
+
+        return bring(options)
     from sim2real.export import export
 
     return export(options)

@@ -1,4 +1,4 @@
-"""What `sim2real train | eval | export` may be told. Light to import: no torch, no simulator."""
+"""What `sim2real train | eval | collect | import | export` may be told. Light to import: no torch, no simulator."""
 
 from __future__ import annotations
 
@@ -23,6 +23,8 @@ class TrainOptions:
     """Bundled training preset, or a YAML file with the same keys."""
     robot: Path | None = None
     """Robot description (MJCF or URDF). Default: the scene's own robot."""
+    data: Path | None = None
+    """LeRobot data set to clone from, instead of fresh episodes of the expert. `sim2real collect` writes such sets."""
     out: Path | None = None
     """Run folder. Default: runs/<scene>-<task>. Running again continues there."""
     cameras: str = ""
@@ -59,6 +61,50 @@ class EvalOptions:
     backend: str = "auto"
     seed: int = 0
     """Of the evaluation scenarios."""
+    console: ConsoleMode = "auto"
+
+
+@dataclass(frozen=True)
+class CollectOptions:
+    """Episodes of the expert or of a policy -> a LeRobot data set of version 3.0."""
+
+    scene: str
+    """Scene folder, or its name: NAME itself, then scenes/NAME."""
+    task: str | None = None
+    """Bundled task, or a YAML file. Default: the task the policy was trained for, else reach."""
+    policy: str = "expert"
+    """expert, zero, a policy folder, or a run folder (its best policy is taken)."""
+    episodes: int = 50
+    """Number of episodes kept: successful ones, unless --failures."""
+    out: Path | None = None
+    """Data set folder. Default: datasets/<scene>-<task>. After a stop the same command continues."""
+    failures: bool = False
+    """Keep episodes that fail, too."""
+    noise: float = 0.0
+    """Deviation of Gaussian noise on what is done; what is recorded is the policy's own answer in each state."""
+    cameras: str = ""
+    """Comma-separated cameras. Default: the policy's, else the one that resolves the task best."""
+    size: int | None = None
+    """Side of the square pictures, px, even. Default: the policy's, else 128."""
+    num_envs: int = 8
+    """Environments stepped together. The data set does not depend on it."""
+    robot: Path | None = None
+    """Robot description (MJCF or URDF). Default: the policy's, else the scene's own."""
+    device: str = "auto"
+    backend: str = "auto"
+    seed: int = 0
+    """Of the scenarios (the training split) and the noise."""
+    console: ConsoleMode = "auto"
+
+
+@dataclass(frozen=True)
+class ImportOptions:
+    """Check a LeRobot data set of version 2.1 or 3.0, say what it holds, and bring 2.1 to 3.0."""
+
+    folder: tyro.conf.Positional[Path]
+    """Data set folder: the one with meta/info.json."""
+    out: Path | None = None
+    """Where the converted data set goes. Default: <folder>-v3. Version 3.0 is used where it is."""
     console: ConsoleMode = "auto"
 
 

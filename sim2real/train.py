@@ -27,6 +27,7 @@ from rl.runner import train as improve
 from rl.types import ActionSpec, Packed, obs_spec, pack
 from sim2real.config import TrainOptions
 from sim2real.env import SplatVectorEnv
+from sim2real.lerobot.demos import demonstrations, fingerprint
 from sim2real.tasks.spec import bundled, load_task
 from sim2real.workcell import Workcell, chosen_cameras, open_workcell
 
@@ -99,10 +100,12 @@ def train(options: TrainOptions) -> Iterator[Event]:
             f"{cell.world.arm.size} arm joints; cameras: {', '.join(cameras)}",
         )
         header = _header(options, preset, cell, cameras)
+        if options.data is not None:
+            header["data"] = fingerprint(options.data)
         _check_same(out, header)
         write_bytes(out / "config.yaml", dump_yaml(preset).encode())
         write_json(out / "train.json", header)
-        yield from _stages(out, cell, preset, cameras, device, header)
+        yield from _stages(out, cell, preset, cameras, device, header, options.data)
 
 
 def _seeded(preset: Preset, seed: int) -> Preset:
@@ -129,7 +132,8 @@ def _check_same(out: Path, header: dict[str, Any]) -> None:
     if not (out / "train.json").is_file():
         return
     old = read_json(out / "train.json")
-    changed = [key for key in header if not isinstance(old, dict) or old.get(key) != header[key]]
+    known = old if isinstance(old, dict) else {}
+    changed = [key for key in {**header, **known} if known.get(key) != header.get(key)]
     if changed:
         raise UsageError(
             f"{out} holds a run with another {', '.join(changed)}",
@@ -139,8 +143,9 @@ def _check_same(out: Path, header: dict[str, Any]) -> None:
 
 
 def _stages(
-    out: Path, cell: Workcell, preset: Preset, cameras: tuple[str, ...], device: torch.device, header: dict[str, Any]
-) -> Iterator[Event]:
+    out: Path, cell: Workcell, preset: Preset, cameras: tuple[str, ...], device: torch.device, header: dict[str, Any],
+    data: Path | None,
+) -> Iterator[Event]:  # fmt: skip
     env = SplatVectorEnv(cell, preset.num_envs, seed=header["seed"], cameras=cameras, size=preset.size)
     meta = {
         key: header[key] for key in ("scene", "scene_hash", "task", "task_hash", "robot", "cameras", "size", "seed")
@@ -150,11 +155,15 @@ def _stages(
         yield Message("info", f"the clone in {out / 'bc'} is complete")
         net = load_policy(out / "bc", device).net
     else:
-        demos = yield from demonstrate(env, preset)
+        if data is not None:
+            demos = yield from demonstrations(data, env, preset.net.image_size, preset.size)
+        else:
+            demos = yield from demonstrate(env, preset)
         first, _ = env.reset()
         net = build(obs_spec(first), ActionSpec(env.arm.size), preset.net, seed=header["seed"], device=device)
         yield from clone(net, demos, preset.bc, checkpoints / "bc")
-        save_policy(net, out / "bc", {**meta, "stage": "bc", "demonstrations": preset.demos.episodes})
+        shown = int(demos.episode.max()) + 1
+        save_policy(net, out / "bc", {**meta, "stage": "bc", "demonstrations": shown})
     yield Artifact("clone", out / "bc")
     if (out / "ppo" / "policy.json").is_file():
         yield Message("info", f"the policy in {out / 'ppo'} is complete")
