@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import io
 import random
 import struct
 import time
 import traceback
 import tracemalloc
 import warnings
+import zipfile
 import zlib
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -17,6 +19,7 @@ from recon.core.errors import ReconError
 from recon.scene.formats.compressed_ply import read_compressed_ply, write_compressed_ply
 from recon.scene.formats.ksplat import read_ksplat
 from recon.scene.formats.ply import read_ply, write_ply
+from recon.scene.formats.sog import read_sog, write_sog
 from recon.scene.formats.splat import read_splat, write_splat
 from recon.scene.formats.splats import Splats
 from recon.scene.formats.spz import read_spz, write_spz
@@ -81,11 +84,20 @@ def _spz(path: Path) -> list[bytes]:
     return found
 
 
+def _sog(path: Path) -> list[bytes]:
+    found = []
+    for count, degree in ((3, 0), (70, 1)):
+        write_sog(table(count, degree), path)
+        found.append(path.read_bytes())
+    return found
+
+
 # name -> (good files, reader)
 TARGETS: dict[str, tuple[Callable[[Path], list[bytes]], Callable[[Path], Splats]]] = {
     "ply": (_ply, read_ply),
     "compressed-ply": (_compressed, read_compressed_ply),
     "splat": (_splat, read_splat),
+    "sog": (_sog, read_sog),
     "spz": (_spz, read_spz),
     "ksplat": (lambda path: [ksplat(level, degree) for level in (0, 1, 2) for degree in (0, 2)], read_ksplat),
 }
@@ -96,6 +108,8 @@ def damaged(good: bytes, rng: random.Random) -> bytes:
     if good[:2] == b"\x1f\x8b" and rng.random() < 0.7:
         packer = zlib.compressobj(1, zlib.DEFLATED, 31)
         return packer.compress(damaged(zlib.decompress(good, 31), rng)) + packer.flush()
+    if good[:2] == b"PK" and rng.random() < 0.8:
+        return repacked(good, rng)
     data = bytearray(good)
     for _ in range(rng.randint(1, 5)):
         at = rng.randrange(max(1, len(data)))
@@ -112,6 +126,19 @@ def damaged(good: bytes, rng: random.Random) -> bytes:
         elif len(data) >= at + 4:
             struct.pack_into("<I", data, at, rng.choice(ODD_NUMBERS))
     return bytes(data)
+
+
+def repacked(good: bytes, rng: random.Random) -> bytes:
+    """A zip archive of which one member is damaged, and every checksum right."""
+    with zipfile.ZipFile(io.BytesIO(good)) as archive:
+        members = {name: archive.read(name) for name in archive.namelist()}
+    chosen = rng.choice(list(members))
+    members[chosen] = damaged(members[chosen], rng)
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, "w") as archive:
+        for name, data in members.items():
+            archive.writestr(name, data)
+    return out.getvalue()
 
 
 def fuzz(name: str, folder: Path, *, seed: int, seconds: float = float("inf"), files: int = 2**62) -> Outcome:

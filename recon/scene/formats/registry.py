@@ -7,11 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from recon.core.errors import InputError, UsageError, did_you_mean
-from recon.scene.formats import compressed_ply, splat, spz
+from recon.scene.formats import compressed_ply, sog, splat, spz
 from recon.scene.formats.axes import UNSTATED
 from recon.scene.formats.compressed_ply import read_compressed_ply, write_compressed_ply
 from recon.scene.formats.ksplat import read_ksplat
 from recon.scene.formats.ply import read_ply, write_ply
+from recon.scene.formats.sog import read_sog, write_sog
 from recon.scene.formats.splat import read_splat, write_splat
 from recon.scene.formats.splats import Splats
 from recon.scene.formats.spz import read_spz, write_spz
@@ -43,6 +44,7 @@ FORMATS = {
         Format("ply", ".ply", read_ply, write_ply),
         Format("splat", ".splat", read_splat, write_splat, degree=0, steps=splat.STEPS),
         Format("ksplat", ".ksplat", read_ksplat, None),
+        Format("sog", ".sog", read_sog, write_sog, steps=sog.STEPS),
         Format("spz", ".spz", read_spz, write_spz, axes=spz.AXES, steps=spz.STEPS),
     )
 }  # fmt: skip
@@ -74,6 +76,8 @@ def read_splats(path: Path) -> tuple[Format, Splats]:
 
 
 def _sniffed(path: Path) -> Format | None:
+    if path.is_dir() or path.name == sog.META:
+        return FORMATS["sog"] if (path / sog.META).is_file() or path.is_file() else None
     try:
         with path.open("rb") as file:
             head = file.read(4096)
@@ -83,7 +87,7 @@ def _sniffed(path: Path) -> Format | None:
         return FORMATS["compressed-ply" if b"\nelement chunk " in head else "ply"]
     if head.startswith((b"NGSP", b"\x1f\x8b")):
         return FORMATS["spz"]
-    return None
+    return FORMATS["sog"] if head.startswith(b"PK\x03\x04") else None
 
 
 def cannot_carry(one: Format, gaussians: Gaussians) -> list[str]:
