@@ -15,16 +15,21 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import numpy as np
+
 from recon.core.errors import ReconError
 from recon.scene.formats.compressed_ply import read_compressed_ply, write_compressed_ply
+from recon.scene.formats.gltf import write_gltf
+from recon.scene.formats.gltf_read import read_gltf
 from recon.scene.formats.ksplat import read_ksplat
 from recon.scene.formats.ply import read_ply, write_ply
 from recon.scene.formats.sog import read_sog, write_sog
 from recon.scene.formats.splat import read_splat, write_splat
 from recon.scene.formats.splats import Splats
 from recon.scene.formats.spz import read_spz, write_spz
+from recon.scene.formats.webp import encode_webp
 from tests.recon.scene.formats.handmade import ksplat
-from tests.recon.scene.make import table
+from tests.recon.scene.make import scene, table
 
 MAX_SECONDS, MAX_MEMORY = 1.0, 512 * 2**20
 ODD_NUMBERS = (0, 1, 2, 255, 256, 65535, 2**24, 2**31 - 1, 2**31, 2**32 - 1)
@@ -92,11 +97,25 @@ def _sog(path: Path) -> list[bytes]:
     return found
 
 
+def _moving() -> Splats:
+    s = scene()
+    return Splats(s.gaussians, "luf", (), tuple(s.bodies), s.time_range, True)
+
+
+def _gltf(path: Path) -> list[bytes]:
+    found = []
+    for splats in (Splats(table(5, 1), "luf"), _moving()):
+        write_gltf(splats, path)
+        found.append(path.read_bytes())
+    return found
+
+
 # name -> (good files, reader)
 TARGETS: dict[str, tuple[Callable[[Path], list[bytes]], Callable[[Path], Splats]]] = {
     "ply": (_ply, read_ply),
     "compressed-ply": (_compressed, read_compressed_ply),
     "splat": (_splat, read_splat),
+    "gltf": (_gltf, read_gltf),
     "sog": (_sog, read_sog),
     "spz": (_spz, read_spz),
     "ksplat": (lambda path: [ksplat(level, degree) for level in (0, 1, 2) for degree in (0, 2)], read_ksplat),
@@ -110,6 +129,8 @@ def damaged(good: bytes, rng: random.Random) -> bytes:
         return packer.compress(damaged(zlib.decompress(good, 31), rng)) + packer.flush()
     if good[:2] == b"PK" and rng.random() < 0.8:
         return repacked(good, rng)
+    if good[:4] == b"glTF" and rng.random() < 0.7:
+        return other_glb(good, rng)
     data = bytearray(good)
     for _ in range(rng.randint(1, 5)):
         at = rng.randrange(max(1, len(data)))
@@ -128,12 +149,40 @@ def damaged(good: bytes, rng: random.Random) -> bytes:
     return bytes(data)
 
 
+def other_glb(good: bytes, rng: random.Random) -> bytes:
+    """A .glb with a few digits of its JSON or a few numbers changed; its chunks stay what they are."""
+    (length,) = struct.unpack_from("<I", good, 12)
+    head, text, rest = good[:20], good[20 : 20 + length], bytearray(good[20 + length :])
+    if rng.random() < 0.5:
+        return head + other_digits(text, rng) + rest
+    for _ in range(rng.randint(1, 5)):
+        struct.pack_into(
+            "<I", rest, rng.randrange(8, len(rest) - 4), rng.choice((*ODD_NUMBERS, 0x7F800000, 0x7FC00000))
+        )
+    return head + text + rest
+
+
+def other_digits(text: bytes, rng: random.Random) -> bytes:
+    """JSON with a few digits changed: it stays JSON."""
+    data = bytearray(text)
+    places = [k for k, c in enumerate(data) if 48 <= c <= 57]
+    for at in rng.choices(places, k=rng.randint(1, 5)):
+        data[at] = rng.randrange(49, 58)
+    return bytes(data)
+
+
 def repacked(good: bytes, rng: random.Random) -> bytes:
     """A zip archive of which one member is damaged, and every checksum right."""
     with zipfile.ZipFile(io.BytesIO(good)) as archive:
         members = {name: archive.read(name) for name in archive.namelist()}
     chosen = rng.choice(list(members))
-    members[chosen] = damaged(members[chosen], rng)
+    if chosen.endswith(".webp") and rng.random() < 0.6:
+        shape = (4 * rng.randint(1, 3), rng.choice((4, 8, 12, 192)), 4)
+        members[chosen] = encode_webp(np.random.default_rng(rng.randrange(2**32)).integers(0, 256, shape, np.uint8))
+    elif chosen == "meta.json" and rng.random() < 0.6:
+        members[chosen] = other_digits(members[chosen], rng)
+    else:
+        members[chosen] = damaged(members[chosen], rng)
     out = io.BytesIO()
     with zipfile.ZipFile(out, "w") as archive:
         for name, data in members.items():

@@ -7,9 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from recon.core.errors import InputError, UsageError, did_you_mean
-from recon.scene.formats import compressed_ply, sog, splat, spz
+from recon.scene.formats import compressed_ply, gltf, sog, splat, spz
 from recon.scene.formats.axes import UNSTATED
 from recon.scene.formats.compressed_ply import read_compressed_ply, write_compressed_ply
+from recon.scene.formats.gltf import write_gltf
+from recon.scene.formats.gltf_read import read_gltf
 from recon.scene.formats.ksplat import read_ksplat
 from recon.scene.formats.ply import read_ply, write_ply
 from recon.scene.formats.sog import read_sog, write_sog
@@ -20,11 +22,12 @@ from recon.scene.gaussians import Gaussians
 
 Reader = Callable[[Path], Splats]
 Writer = Callable[[Gaussians, Path], None]
+MovingWriter = Callable[[Splats, Path], None]
 
 
 @dataclass(frozen=True)
 class Format:
-    """One format of static Gaussians. axes: those its definition prescribes; UNSTATED: files do not say."""
+    """One format of Gaussians. axes: those its definition prescribes; UNSTATED: files do not say."""
 
     name: str  # of --to
     suffix: str
@@ -33,6 +36,21 @@ class Format:
     axes: str = UNSTATED
     degree: int = 3  # the highest band of view-dependent colour it holds
     steps: str = ""  # what its numbers are rounded to; "": nothing, it keeps every bit
+    write_moving: MovingWriter | None = None  # of formats that hold bodies on their tracks
+    holds_time: bool = False  # whether what lives in time only keeps doing so
+
+    @property
+    def writable(self) -> bool:
+        """Whether it is written, not only read."""
+        return self.write is not None or self.write_moving is not None
+
+    def save(self, splats: Splats, path: Path) -> None:
+        """Write (atomically); a format without motion takes static rows only."""
+        if self.write_moving is not None:
+            self.write_moving(splats, path)
+        else:
+            assert self.write is not None
+            self.write(splats.gaussians, path)
 
 
 HABIT = "rdf"  # the axes of files that do not say, by what most tools write into them
@@ -45,6 +63,7 @@ FORMATS = {
         Format("splat", ".splat", read_splat, write_splat, degree=0, steps=splat.STEPS),
         Format("ksplat", ".ksplat", read_ksplat, None),
         Format("sog", ".sog", read_sog, write_sog, steps=sog.STEPS),
+        Format("gltf", ".glb", read_gltf, None, axes=gltf.AXES, steps=gltf.STEPS, write_moving=write_gltf),
         Format("spz", ".spz", read_spz, write_spz, axes=spz.AXES, steps=spz.STEPS),
     )
 }  # fmt: skip
@@ -87,6 +106,8 @@ def _sniffed(path: Path) -> Format | None:
         return FORMATS["compressed-ply" if b"\nelement chunk " in head else "ply"]
     if head.startswith((b"NGSP", b"\x1f\x8b")):
         return FORMATS["spz"]
+    if head.startswith(b"glTF") or (path.suffix.lower() == ".gltf" and head.lstrip().startswith(b"{")):
+        return FORMATS["gltf"]
     return FORMATS["sog"] if head.startswith(b"PK\x03\x04") else None
 
 

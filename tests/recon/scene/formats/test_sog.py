@@ -42,7 +42,7 @@ def check(g: Gaussians, back: Gaussians, share: float = 0.51) -> None:
     reach = float(g.means.abs().max())
     # ln(|x| + 1) has 65535 steps over its range; a step is (|x| + 1) times as long in space.
     assert far["means"] <= share * 2 * np.log1p(reach) / 65535 * (reach + 1) + 1e-6
-    assert far["quats"] <= 0.016 * share and far["opacity"] <= 0.5 / 255 + 1e-3
+    assert far["quats"] <= 0.016 * share and far["opacity"] <= share / 255 + 1e-3
     assert far["log_scales"] <= 0.06 and far["sh0"] <= 0.02
 
 
