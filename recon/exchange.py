@@ -50,11 +50,12 @@ def export(config: ExportConfig) -> Iterator[Event]:
     started = time.monotonic()
     yield StageStarted("export", len(times))
     turn = rotation(target, source)
+    frames = tuple(max(scene.frame_times.values(), key=len, default=[])) if moving else ()
     for k, t in enumerate(times):
         out = config.out / f"{k:06d}{one.suffix}" if sequence else config.out
         g = scene.gaussians if moving else scene.frozen(t)
         bodies, span = (tuple(scene.bodies), scene.time_range) if moving else ((), (t, t))
-        whole = Splats(turned(g, turn), target, (), turned_bodies(bodies, turn), span, scene.metric)
+        whole = Splats(turned(g, turn), target, (), turned_bodies(bodies, turn), span, frames, scene.metric)
         _write(one, whole, out)
     yield StageFinished("export", time.monotonic() - started, {"files": float(len(times))})
     yield Artifact("splats", config.out)
@@ -106,6 +107,8 @@ def _target_axes(asked: str, one: Format, source: str) -> tuple[str, str]:
         return asked, f"written in {spelled(asked)}, as asked"
     if not source:
         return HABIT, "written as the scene has them"
+    if one.states_axes:
+        return source, f"kept in {spelled(source)}, as the file will say"
     return source, f"kept in {spelled(source)}, which {one.name} files do not state; --axes turns them"
 
 

@@ -19,6 +19,8 @@ import numpy as np
 
 from recon.core.errors import ReconError
 from recon.scene.formats.compressed_ply import read_compressed_ply, write_compressed_ply
+from recon.scene.formats.fourdgs import write_fourdgs
+from recon.scene.formats.fourdgs_read import read_fourdgs
 from recon.scene.formats.gltf import write_gltf
 from recon.scene.formats.gltf_read import read_gltf
 from recon.scene.formats.ksplat import read_ksplat
@@ -27,6 +29,8 @@ from recon.scene.formats.sog import read_sog, write_sog
 from recon.scene.formats.splat import read_splat, write_splat
 from recon.scene.formats.splats import Splats
 from recon.scene.formats.spz import read_spz, write_spz
+from recon.scene.formats.usd import write_usd
+from recon.scene.formats.usd_read import read_usd
 from recon.scene.formats.webp import encode_webp
 from tests.recon.scene.formats.handmade import ksplat
 from tests.recon.scene.make import scene, table
@@ -99,7 +103,7 @@ def _sog(path: Path) -> list[bytes]:
 
 def _moving() -> Splats:
     s = scene()
-    return Splats(s.gaussians, "luf", (), tuple(s.bodies), s.time_range, True)
+    return Splats(s.gaussians, "luf", (), tuple(s.bodies), s.time_range, metric=True)
 
 
 def _gltf(path: Path) -> list[bytes]:
@@ -110,11 +114,30 @@ def _gltf(path: Path) -> list[bytes]:
     return found
 
 
+def _fourdgs(path: Path) -> list[bytes]:
+    found = []
+    for splats in (Splats(table(5, 1)), _moving()):
+        write_fourdgs(splats, path)
+        found.append(path.read_bytes())
+    return found
+
+
+def _usd(path: Path) -> list[bytes]:
+    path = path.with_suffix(".usda")  # damaged binary ones can crash usd-core itself
+    found = []
+    for splats in (Splats(table(5, 1)), _moving()):
+        write_usd(splats, path)
+        found.append(path.read_bytes())
+    return found
+
+
 # name -> (good files, reader)
 TARGETS: dict[str, tuple[Callable[[Path], list[bytes]], Callable[[Path], Splats]]] = {
     "ply": (_ply, read_ply),
     "compressed-ply": (_compressed, read_compressed_ply),
     "splat": (_splat, read_splat),
+    "4dgs": (_fourdgs, read_fourdgs),
+    "usd": (_usd, read_usd),
     "gltf": (_gltf, read_gltf),
     "sog": (_sog, read_sog),
     "spz": (_spz, read_spz),
@@ -129,6 +152,8 @@ def damaged(good: bytes, rng: random.Random) -> bytes:
         return packer.compress(damaged(zlib.decompress(good, 31), rng)) + packer.flush()
     if good[:2] == b"PK" and rng.random() < 0.8:
         return repacked(good, rng)
+    if good[:5] == b"#usda" and rng.random() < 0.7:
+        return other_digits(good, rng)
     if good[:4] == b"glTF" and rng.random() < 0.7:
         return other_glb(good, rng)
     data = bytearray(good)
@@ -193,7 +218,7 @@ def repacked(good: bytes, rng: random.Random) -> bytes:
 def fuzz(name: str, folder: Path, *, seed: int, seconds: float = float("inf"), files: int = 2**62) -> Outcome:
     """Damaged files of one format until the time is over or there were enough; a seed gives the same ones."""
     make, read = TARGETS[name]
-    path = folder / f"damaged.{name}"
+    path = folder / f"damaged.{'usda' if name == 'usd' else name}"
     good = make(path)
     rng = random.Random(f"{seed} {name}")
     outcome = Outcome()

@@ -24,7 +24,7 @@ from recon.scene.scene import Body
 
 KNOWN = ("rdf", "rub", "rfu", "luf", "flu", "ruf")
 UNSTATED = ""  # the file does not say
-_RIGHT_UP_BACK = {
+RIGHT_UP_BACK = {
     "r": (1, 0, 0), "l": (-1, 0, 0), "u": (0, 1, 0), "d": (0, -1, 0), "b": (0, 0, 1), "f": (0, 0, -1)
 }  # fmt: skip
 _WORDS = {"r": "right", "l": "left", "u": "up", "d": "down", "f": "forward", "b": "back"}
@@ -41,7 +41,7 @@ def spelled(axes: str) -> str:
 def rotation(to: str, source: str) -> np.ndarray:
     """R [3, 3] with x_to = R x_source, exact. UsageError for names that are not in KNOWN, or of other handedness."""
     words = [spelled(axes) for axes in (to, source)]
-    frames = [np.array([_RIGHT_UP_BACK[letter] for letter in axes], dtype=np.float64).T for axes in (to, source)]
+    frames = [np.array([RIGHT_UP_BACK[letter] for letter in axes], dtype=np.float64).T for axes in (to, source)]
     turn = frames[0].T @ frames[1]
     if np.linalg.det(turn) < 0:
         raise UsageError(f"{words[1]} cannot be turned to {words[0]}", why="one is the other's mirror image")

@@ -49,14 +49,14 @@ def read_gltf(path: Path) -> Splats:
             continue
         times, places = tree.placed(index)
         if not moving:
-            tables += [_put(part, places[0]) for part in parts]
+            tables += [put(part, places[0]) for part in parts]
             continue
         name = str(node.get("name", f"node {index}"))[:150] or f"node {index}"
         name = name if name.isprintable() and name not in names else f"node {index}"
         names.add(name)
         size = places[0].scale
         for part in parts:
-            part = _put(part, Place(np.array([1.0, 0, 0, 0]), np.zeros(3), size))
+            part = put(part, Place(np.array([1.0, 0, 0, 0]), np.zeros(3), size))
             ids = torch.full_like(part.object_id, len(bodies) + 1)
             tables.append(replace(part, object_id=ids, kind=torch.full_like(part.kind, RIGID)))
         bodies.append(_body(name, len(bodies) + 1, words, times, places))
@@ -69,7 +69,7 @@ def read_gltf(path: Path) -> Splats:
     return Splats(
         Gaussians.concat(tables), AXES, (*reader.notes(), *tree.notes()), kept,
         (tree.start, max(tree.start, float(end), tree.number(scene.get("end"), tree.start))),
-        scene.get("metric") is True,
+        metric=scene.get("metric") is True,
     )  # fmt: skip
 
 
@@ -85,7 +85,7 @@ def _body(name: str, number: int, words: dict[str, Any] | None, times: np.ndarra
     return Body(name, number, kind if kind in BODY_KINDS else "object", parent, track)
 
 
-def _put(g: Gaussians, place: Place) -> Gaussians:
+def put(g: Gaussians, place: Place) -> Gaussians:
     """The rows where `place` has them; as they are, to the bit, when that is nowhere else."""
     if place.scale != 1.0:
         g = replace(g, means=g.means * place.scale, log_scales=g.log_scales + math.log(place.scale))

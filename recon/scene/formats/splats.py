@@ -38,6 +38,7 @@ class Splats:
     notes: tuple[str, ...] = ()  # what a person should know of the reading
     bodies: tuple[Body, ...] = ()
     time_range: tuple[float, float] = (0.0, 0.0)  # seconds
+    frame_times: tuple[float, ...] = ()  # seconds, of the pictures it was made from
     metric: bool = False  # whether the unit is known to be the metre
 
     @property

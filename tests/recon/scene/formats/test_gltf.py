@@ -25,7 +25,7 @@ from recon.scene.formats.registry import read_splats
 from recon.scene.formats.splats import Splats
 from recon.scene.gaussians import RESIDUAL, RIGID, Gaussians
 from recon.scene.motion import pose_gaussians
-from tests.recon.scene.formats.test_formats import SPLATS, apart, foreign, tame
+from tests.recon.scene.formats.test_formats import SPLATS, apart, foreign, shapes, tame
 from tests.recon.scene.make import scene, table
 
 TRANSFORM = shutil.which("splat-transform")
@@ -35,7 +35,7 @@ def moving() -> Splats:
     """The scene of the tests, without what lives in time only."""
     s = scene()
     g = s.gaussians.select(s.gaussians.kind != RESIDUAL)
-    return Splats(g, "luf", (), tuple(s.bodies), s.time_range, True)
+    return Splats(g, "luf", (), tuple(s.bodies), s.time_range, metric=True)
 
 
 def shown(splats: Splats, t: float) -> list[torch.Tensor]:
@@ -172,8 +172,11 @@ def test_we_read_what_another_tool_writes(tmp_path: Path) -> None:
     )
     back = read_gltf(tmp_path / "a.glb").gaussians
     ours = turned(g, rotation("luf", "rdf"))  # it takes PLY files as x right, y down, too
-    far = apart(ours, back.select(torch.cdist(ours.means, back.means).argmin(1)))
-    assert max(far.values()) < 1e-4
+    back = back.select(torch.cdist(ours.means, back.means).argmin(1))
+    far = apart(ours, back)
+    assert max(far[name] for name in ("means", "opacity", "sh0")) < 1e-5
+    torch.testing.assert_close(shapes(back), shapes(ours), atol=1e-5, rtol=1e-4)
+    torch.testing.assert_close(back.sh, ours.sh, atol=1e-5, rtol=1e-4)
 
 
 @foreign
