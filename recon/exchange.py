@@ -11,6 +11,7 @@ from pathlib import Path
 from recon.config import ConvertConfig, ExportConfig
 from recon.core.errors import StorageError, UsageError
 from recon.core.events import Artifact, Event, Message, StageFinished, StageStarted
+from recon.dataset import LAYOUTS, export_dataset
 from recon.scene.folder import load_scene
 from recon.scene.formats.axes import rotation, spelled, turned, turned_bodies
 from recon.scene.formats.registry import (
@@ -33,6 +34,9 @@ def export(config: ExportConfig) -> Iterator[Event]:
     """Write a scene as another format, after saying what that cannot carry."""
     path = config.scene if config.scene.exists() else Path("scenes") / config.scene
     scene = load_scene(path)
+    if config.to in LAYOUTS:
+        yield from export_dataset(scene, config.to, config.videos, config.out, config.time, config.every)
+        return
     sequence = config.to.endswith(SEQUENCE)
     one = _writable(named_format(config.to.removesuffix(SEQUENCE)))
     times = _frame_times(scene) if sequence else [scene.time_range[0] if config.time is None else config.time]
@@ -50,7 +54,7 @@ def export(config: ExportConfig) -> Iterator[Event]:
     started = time.monotonic()
     yield StageStarted("export", len(times))
     turn = rotation(target, source)
-    frames = tuple(max(scene.frame_times.values(), key=len, default=[])) if moving else ()
+    frames = tuple(_frame_times(scene)) if moving and scene.frame_times else ()
     for k, t in enumerate(times):
         out = config.out / f"{k:06d}{one.suffix}" if sequence else config.out
         g = scene.gaussians if moving else scene.frozen(t)
