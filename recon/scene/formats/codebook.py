@@ -49,7 +49,7 @@ def palette(rows: np.ndarray, size: int, seed: int = 0) -> tuple[np.ndarray, np.
     """
     if len(rows) <= size:
         return rows, np.arange(len(rows))
-    generator = torch.Generator().manual_seed(seed)
+    generator = torch.Generator(device="cpu").manual_seed(seed)
     x = torch.from_numpy(rows)
     if size <= COARSE:
         centres, label = _k_means(x, size, generator)
@@ -73,7 +73,7 @@ def palette(rows: np.ndarray, size: int, seed: int = 0) -> tuple[np.ndarray, np.
 
 def _k_means(x: torch.Tensor, size: int, generator: torch.Generator) -> tuple[torch.Tensor, torch.Tensor]:
     """(centres [size, D], labels [N]) after a few of Lloyd's rounds from random rows."""
-    pick = torch.randperm(len(x), generator=generator)
+    pick = torch.randperm(len(x), generator=generator, device=x.device)
     centres = x[pick[:size]].clone()
     training = x[pick[:TRAINING]]
     for _ in range(FINE_ROUNDS):

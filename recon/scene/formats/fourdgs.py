@@ -33,7 +33,7 @@ from recon.scene.formats import fourdgs_records as r
 from recon.scene.formats.axes import RIGHT_UP_BACK as DIRECTIONS
 from recon.scene.formats.compressed_ply import morton_order
 from recon.scene.formats.quats import drop_largest
-from recon.scene.formats.splats import Splats, arrays, sigmoid
+from recon.scene.formats.splats import Splats, arrays, doubles, sigmoid
 from recon.scene.gaussians import RESIDUAL, RIGID, Gaussians
 from recon.scene.motion import FADED
 from recon.scene.scene import Body
@@ -101,8 +101,8 @@ def _steps(g: Gaussians) -> tuple[dict[str, float], list[float]]:
     steps = dict(PITCH)
     if len(g) == 0:
         return steps, [0.0] * 3
-    means = g.means.detach().cpu().double()
-    while float((means.max(0).values - means.min(0).values).max()) / steps["pos"] > LARGEST:
+    means = doubles(g.means)
+    while float((means.max(0) - means.min(0)).max()) / steps["pos"] > LARGEST:
         steps["pos"] *= 2
     living = g.kind == RESIDUAL
     if bool(living.any()):
@@ -111,7 +111,7 @@ def _steps(g: Gaussians) -> tuple[dict[str, float], list[float]]:
             steps["motion"] *= 2
         while 1024 * float(g.time_centers[living].abs().max()) / steps["time"] > LARGEST:
             steps["time"] *= 2
-    return steps, means.min(0).values.tolist()
+    return steps, means.min(0).tolist()
 
 
 def _frame(splats: Splats) -> bytes:
@@ -135,8 +135,8 @@ def _track(body: Body, start: float) -> bytes:
     track = body.track
     if track is None:
         return b""
-    positions = track.positions.detach().cpu().double().numpy()
-    xyzw = quat_normalize(track.quats.detach().cpu().double()).numpy()[:, [1, 2, 3, 0]]
+    positions = doubles(track.positions)
+    xyzw = quat_normalize(doubles(track.quats))[:, [1, 2, 3, 0]]
     knots = [r.doubles(t - start, *q, *p) for t, q, p in zip(track.times, xyzw, positions, strict=True)]
     return r.record(r.TRACK, struct.pack("<IBI", body.id, 0, len(knots)), *knots)
 
@@ -171,11 +171,11 @@ def _columns(
     colours = np.rint(sh0_to_rgb(sh[:, 0]).astype(np.float64) / steps["rgb"]).astype(np.int64)
     green = colours[:, 1:2]
     forever = (g.kind != RESIDUAL).cpu().numpy()
-    log_sigma = np.where(forever, 0.0, np.clip(g.log_durations.detach().cpu().double().numpy(), -40.0, 40.0))
+    log_sigma = np.where(forever, 0.0, np.clip(doubles(g.log_durations), -40.0, 40.0))
     sigma_bin = np.rint(log_sigma / steps["sigma_log"]).astype(np.int64)
     sigma = np.exp(sigma_bin * steps["sigma_log"])
-    speed = np.where(forever[:, None], 0.0, g.velocities.detach().cpu().double().numpy())
-    centre = np.where(forever, 0.0, g.time_centers.detach().cpu().double().numpy() - start)
+    speed = np.where(forever[:, None], 0.0, doubles(g.velocities))
+    centre = np.where(forever, 0.0, doubles(g.time_centers) - start)
     columns = [
         (r.POSITION, (means.astype(np.float64) - origin) / steps["pos"]),
         (r.SCALE, np.clip(log_scales.astype(np.float64), -60.0, 60.0) / steps["scale_log"]),

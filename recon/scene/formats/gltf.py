@@ -26,7 +26,7 @@ from recon.core.files import replacing
 from recon.geometry.convert import xyzw_from_wxyz
 from recon.geometry.quaternion import quat_normalize
 from recon.geometry.sh import sh0_to_rgb
-from recon.scene.formats.splats import Splats, arrays, blocks, sigmoid, to_byte
+from recon.scene.formats.splats import Splats, arrays, blocks, doubles, sigmoid, to_byte
 from recon.scene.gaussians import RESIDUAL, RIGID, Gaussians
 from recon.scene.motion import Track
 from recon.scene.scene import Body
@@ -137,7 +137,7 @@ def _place(
 ) -> None:  # fmt: skip
     """Where the node is at its first knot, and an animation when there are more."""
     positions = track.positions.detach().cpu().float().numpy()
-    quats = xyzw_from_wxyz(quat_normalize(track.quats.detach().cpu().double()).float().numpy())
+    quats = xyzw_from_wxyz(quat_normalize(doubles(track.quats)).astype(np.float32))
     # Before the scene's start there is no time in glTF: what a track says earlier is left out but for the start itself.
     times = (track.times - start).astype(np.float32)
     if times[0] < 0:
@@ -181,8 +181,8 @@ def _blocks(g: Gaussians, column: Column) -> Callable[[BinaryIO], None]:
 
 
 def _columns(g: Gaussians) -> Iterator[tuple[str, str, Column, dict[str, Any]]]:
-    means = g.means.detach().cpu().float()
-    limits = {"min": means.min(0).values.double().tolist(), "max": means.max(0).values.double().tolist()}
+    means = doubles(g.means)
+    limits = {"min": means.min(0).tolist(), "max": means.max(0).tolist()}
     yield "POSITION", "VEC3", lambda g, rows: arrays(g, rows)[0].astype("<f4"), limits
     yield "COLOR_0", "VEC4", _fallback, {"componentType": BYTE, "normalized": True}
     yield f"{EXTENSION}:ROTATION", "VEC4", lambda g, rows: xyzw_from_wxyz(arrays(g, rows)[2]).astype("<f4"), {}

@@ -78,11 +78,16 @@ def _body(name: str, number: int, words: dict[str, Any] | None, times: np.ndarra
     kind, parent = words.get("kind"), words.get("parent")
     track = None
     if words.get("track") is not False:
-        positions = torch.tensor(np.array([place.position for place in places]), dtype=torch.float32)
-        quats = torch.tensor(np.array([place.quat for place in places]), dtype=torch.float32)
+        positions = floats([place.position for place in places])
+        quats = floats([place.quat for place in places])
         track = Track(times, positions, quats)
     parent = parent if isinstance(parent, str) and parent != name else None
     return Body(name, number, kind if kind in BODY_KINDS else "object", parent, track)
+
+
+def floats(values: Any) -> torch.Tensor:
+    """float32 of numbers."""
+    return torch.from_numpy(np.asarray(values, dtype=np.float32))
 
 
 def put(g: Gaussians, place: Place) -> Gaussians:
@@ -90,12 +95,12 @@ def put(g: Gaussians, place: Place) -> Gaussians:
     if place.scale != 1.0:
         g = replace(g, means=g.means * place.scale, log_scales=g.log_scales + math.log(place.scale))
     if not np.array_equal(place.quat, [1.0, 0, 0, 0]):
-        quat = torch.tensor(place.quat, dtype=torch.float32)
+        quat = floats(place.quat)
         rotation = quat_to_matrix(quat)
         sh = turn_sh(g.sh, sh_rotations(g.degree, rotation)) if g.degree else g.sh
         g = replace(g, means=g.means @ rotation.T, quats=quat_multiply(quat.expand_as(g.quats), g.quats), sh=sh)
     if place.position.any():
-        g = replace(g, means=g.means + torch.tensor(place.position, dtype=torch.float32))
+        g = replace(g, means=g.means + floats(place.position))
     return g
 
 

@@ -111,6 +111,12 @@ def arrays(g: Gaussians, rows: slice) -> tuple[np.ndarray, np.ndarray, np.ndarra
     return means, log_scales, unit(quats), logits, sh
 
 
+def doubles(column: torch.Tensor) -> np.ndarray:
+    """A column as float64, on the CPU."""
+    result: np.ndarray = column.detach().cpu().numpy().astype(np.float64)
+    return result
+
+
 def unit(quats: np.ndarray) -> np.ndarray:
     """Unit quaternions [N, 4] along `quats`; zero becomes no rotation."""
     norm = np.sqrt((quats.astype(np.float64) ** 2).sum(1, keepdims=True))

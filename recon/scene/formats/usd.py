@@ -26,7 +26,7 @@ import numpy as np
 from recon.core.errors import ReconError, UnavailableError
 from recon.core.files import writing
 from recon.geometry.quaternion import quat_normalize
-from recon.scene.formats.splats import Splats, arrays, sigmoid
+from recon.scene.formats.splats import Splats, arrays, doubles, sigmoid
 from recon.scene.gaussians import RESIDUAL, RIGID, STATIC, Gaussians
 from recon.scene.motion import temporal_factor
 from recon.scene.scene import Body
@@ -117,7 +117,7 @@ def _body(u: SimpleNamespace, stage: Any, place: str, body: Body) -> None:
     translate = prim.AddTranslateOp(u.UsdGeom.XformOp.PrecisionFloat)
     orient = prim.AddOrientOp(u.UsdGeom.XformOp.PrecisionFloat)
     positions = body.track.positions.detach().cpu().float().numpy()
-    quats = quat_normalize(body.track.quats.detach().cpu().double()).float().numpy()
+    quats = quat_normalize(doubles(body.track.quats)).astype(np.float32)
     for t, p, q in zip(body.track.times, positions, quats, strict=True):
         translate.Set(u.Gf.Vec3f(*map(float, p)), float(t))
         orient.Set(u.Gf.Quatf(float(q[0]), *map(float, q[1:])), float(t))

@@ -16,7 +16,7 @@ import torch
 
 from recon.geometry.quaternion import matrix_to_quat
 from recon.scene.formats.gltf_nodes import HERE, Place
-from recon.scene.formats.gltf_read import put
+from recon.scene.formats.gltf_read import floats, put
 from recon.scene.formats.splats import MAX_COUNT, Columns, Splats, log_scale, logit, unreadable
 from recon.scene.formats.usd import KIND, LIVING, PRIM, pxr
 from recon.scene.gaussians import RESIDUAL, RIGID, Gaussians
@@ -132,8 +132,8 @@ def _owner(u: SimpleNamespace, path: Path, prim: Any, second: float, bodies: lis
         places = [_place(u, path, prim, float(t)) for t in times]
         if max(abs(place.scale - 1) for place in places) > EVEN:
             raise unreadable(path, KIND, f"its prim {place[:60]} is scaled while it moves")
-        positions = torch.tensor(np.array([p.position for p in places]), dtype=torch.float32)
-        track = Track(times / second, positions, torch.tensor(np.array([p.quat for p in places]), dtype=torch.float32))
+        positions = floats([p.position for p in places])
+        track = Track(times / second, positions, floats([p.quat for p in places]))
     words = prim.GetCustomDataByKey("recon")
     words = words if isinstance(words, dict) else {}
     name, kind, parent = words.get("name", prim.GetName()), words.get("kind"), words.get("parent")

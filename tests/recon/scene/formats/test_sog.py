@@ -116,7 +116,9 @@ def test_another_tool_reads_ours_and_we_read_its(tmp_path: Path) -> None:
 def test_a_folder_is_read_as_the_archive_is(tmp_path: Path) -> None:
     write_sog(tame(50, 1), tmp_path / "a.sog")
     with zipfile.ZipFile(tmp_path / "a.sog") as archive:
-        archive.extractall(tmp_path / "a")
+        (tmp_path / "a").mkdir()
+        for name in archive.namelist():
+            (tmp_path / "a" / name).write_bytes(archive.read(name))
     whole = read_sog(tmp_path / "a.sog").gaussians
     for path in (tmp_path / "a", tmp_path / "a" / "meta.json"):
         one, splats = read_splats(path)
