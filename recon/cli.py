@@ -11,10 +11,12 @@ import tyro
 from recon.config import (
     BuildConfig,
     CalibrateConfig,
+    CheckConfig,
     ConvertConfig,
     DoctorConfig,
     ExportConfig,
     InfoConfig,
+    MeshConfig,
     RenderConfig,
 )
 from recon.core.console import Console
@@ -37,7 +39,13 @@ Command = Union[  # noqa: UP007 - tyro takes the subcommands of a Union; the mem
         CalibrateConfig,
         tyro.conf.subcommand("calibrate", description="Clips of a board -> a calibration of all cameras."),
     ],
+    Annotated[
+        CheckConfig, tyro.conf.subcommand("check", description="What is wrong with a recording, before the long work.")
+    ],
     Annotated[RenderConfig, tyro.conf.subcommand("render", description="Draw a scene from cameras at times.")],
+    Annotated[
+        MeshConfig, tyro.conf.subcommand("mesh", description="Bench and bodies as meshes to collide with, audited.")
+    ],
     Annotated[InfoConfig, tyro.conf.subcommand("info", description="What is in a scene folder.")],
     Annotated[ExportConfig, tyro.conf.subcommand("export", description="A scene in another format.")],
     Annotated[ConvertConfig, tyro.conf.subcommand("convert", description="A file of Gaussians in another format.")],
@@ -61,6 +69,14 @@ def _events(command: Any) -> Iterator[Event]:
         from recon.draw import render_scene
 
         return render_scene(command)
+    if isinstance(command, CheckConfig):
+        from recon.check import check
+
+        return check(command)
+    if isinstance(command, MeshConfig):
+        from recon.meshes import mesh
+
+        return mesh(command)
     if isinstance(command, InfoConfig):
         from recon.info import info
 

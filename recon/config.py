@@ -113,6 +113,55 @@ class RenderConfig:
 
 
 @dataclass(frozen=True)
+class MeshConfig:
+    """The bench and the bodies of a scene as meshes, convex pieces and masses, with an audit."""
+
+    scene: tyro.conf.Positional[Path]
+    """Scene folder."""
+    out: Path | None = None
+    """Folder to write. Default: `bodies` in the scene's folder."""
+    only: str = ""
+    """Comma-separated names: bodies, and `bench` for what stands still. Default: the bench and every object; a robot's
+    links have meshes of their own."""
+    voxel: float = 0.003
+    """Metres, of the depth fusion of a body."""
+    bench_voxel: float = 0.006
+    """Metres, of the depth fusion of the bench."""
+    error: float = 0.004
+    """Metres that 95 % of the gap between what is drawn and what collides is to keep below."""
+    pieces: int = 32
+    """Most collision pieces of a body."""
+    bench_pieces: int = 128
+    """Most collision pieces of the bench."""
+    density: float | None = None
+    """kg/m^3 of every body. Nobody can see it: it is written down as declared; 1000 is assumed when it is not given."""
+    densities: dict[str, float] = field(default_factory=dict)
+    """kg/m^3 by body: NAME KG_PER_M3 ..."""
+    device: str = "auto"
+    backend: str = "auto"
+    console: Literal["auto", "rich", "plain", "json"] = "auto"
+
+
+@dataclass(frozen=True)
+class CheckConfig:
+    """What is wrong with a recording, in half a minute."""
+
+    videos: Path
+    """Folder with one video per camera (cam00.mp4, ...) or one picture folder per camera."""
+    rig: Annotated[tuple[Path, ...], tyro.conf.UseAppendAction] = ()
+    """Calibration, as for `recon build`. Default: looked for beside the videos; without one coverage is not checked."""
+    cams: str = ""
+    """Comma-separated cameras to look at. Default: all."""
+    fps: float = 30.0
+    """Frame rate of picture folders without timestamps.csv."""
+    out: Path | None = None
+    """Folder to write: check.html, check.json. Default: checks/<name of the videos' parent folder>."""
+    device: str = "auto"
+    backend: str = "auto"
+    console: Literal["auto", "rich", "plain", "json"] = "auto"
+
+
+@dataclass(frozen=True)
 class InfoConfig:
     """What is in a scene folder."""
 

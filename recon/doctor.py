@@ -38,6 +38,8 @@ PACKAGES = {
     "cv2": ("opencv-python", "pictures and matching", "pip install opencv-python"),
     "av": ("av", "videos", "pip install av"),
     "trimesh": ("trimesh", "robot meshes", "pip install trimesh"),
+    "open3d": ("open3d-cpu", "recon mesh", "pip install 'recon4d[geom]' (Debian: apt-get install libusb-1.0-0)"),
+    "coacd": ("coacd", "recon mesh", "pip install 'recon4d[geom]'"),
     "safetensors": ("safetensors", "scene files", "pip install safetensors"),
 }
 DECODERS = ("h264", "hevc", "vp9", "av1", "mpeg4", "mjpeg")

@@ -22,7 +22,7 @@ from recon.geometry.camera import Camera, distort_map
 from recon.geometry.rig import Rig
 from recon.render.api import rasterize
 from recon.render.types import RasterConfig
-from recon.scene.folder import load_scene
+from recon.scene.folder import find_scene, load_scene
 from recon.scene.scene import Scene
 
 SEEN = 0.5  # alpha below which a pixel has no depth
@@ -125,7 +125,7 @@ def render_scene(config: RenderConfig) -> Iterator[Event]:
     """Write <cam>/<k:06d>.png, <cam>/<k:06d>.npy and times.json; yields progress."""
     device = resolve_device(config.device)
     set_strict_precision()
-    scene = load_scene(config.scene)
+    scene = load_scene(find_scene(config.scene))
     rig = given_rig(config, scene) if config.rig else scene.rig
     names = chosen_cameras(rig, config.cams)
     given = parse_times(config.times)

@@ -12,7 +12,7 @@ from recon.config import ConvertConfig, ExportConfig
 from recon.core.errors import StorageError, UsageError
 from recon.core.events import Artifact, Event, Message, StageFinished, StageStarted
 from recon.dataset import LAYOUTS, export_dataset
-from recon.scene.folder import load_scene
+from recon.scene.folder import find_scene, load_scene
 from recon.scene.formats.axes import rotation, spelled, turned, turned_bodies
 from recon.scene.formats.registry import (
     HABIT,
@@ -32,7 +32,7 @@ SEQUENCE = "-sequence"  # of --to: one file per frame time
 
 def export(config: ExportConfig) -> Iterator[Event]:
     """Write a scene as another format, after saying what that cannot carry."""
-    path = config.scene if config.scene.exists() else Path("scenes") / config.scene
+    path = find_scene(config.scene)
     scene = load_scene(path)
     if config.to in LAYOUTS:
         yield from export_dataset(scene, config.to, config.videos, config.out, config.time, config.every)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 
 from recon.config import InfoConfig
 from recon.core.events import Event, Message
-from recon.scene.folder import load_scene
+from recon.mesh.folder import MESHES, read_meshes, summary
+from recon.scene.folder import find_scene, load_scene
 from recon.scene.gaussians import RESIDUAL, RIGID, STATIC
 from recon.scene.scene import Scene
 
@@ -30,6 +30,9 @@ def facts(scene: Scene) -> dict[str, str]:
 
 def info(config: InfoConfig) -> Iterator[Event]:
     """One message per fact. Raises InputError or CorruptError when the folder is not a whole scene."""
-    path = config.scene if config.scene.exists() else Path("scenes") / config.scene
+    path = find_scene(config.scene)
     for label, text in facts(load_scene(path)).items():
         yield Message("info", f"{label}: {text}")
+    if (path / MESHES).is_dir():
+        for entry in read_meshes(path / MESHES):
+            yield Message("info", f"mesh of {summary(entry)}")

@@ -24,6 +24,7 @@ from recon.fit.robot import KnownRobot, open_robot
 from recon.fit.seed import scene_extent
 from recon.fit.settings import FitSettings
 from recon.geometry.camera import Camera
+from recon.geometry.pose import angle_between
 from recon.geometry.rig import Rig, RobotEntry
 
 METRES = {"mm": 1e-3, "cm": 1e-2, "m": 1.0}  # of --rig-unit
@@ -202,8 +203,8 @@ def same_world(a: Rig, b: Rig) -> bool:
     size = scene_extent([a.cameras[name] for name in names])
     for name in names:
         one, two = a.cameras[name], b.cameras[name]
-        turned = float(np.trace(one.cam_from_world[:3, :3] @ two.cam_from_world[:3, :3].T) - 1.0) / 2.0
-        if np.linalg.norm(one.center - two.center) > SAME_PLACE * size or turned < np.cos(np.radians(SAME_TURN_DEG)):
+        turned = np.degrees(angle_between(one.cam_from_world[:3, :3], two.cam_from_world[:3, :3]))
+        if np.linalg.norm(one.center - two.center) > SAME_PLACE * size or turned > SAME_TURN_DEG:
             return False
     return True
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Generator
 
-import cv2
 import numpy as np
 
 from recon.core.events import Event, Message, StageFinished, StageStarted
@@ -14,6 +13,7 @@ from recon.fit.data import StoredFrames
 from recon.fit.plate import make_plate
 from recon.fit.robot import KnownRobot, RobotFrames
 from recon.fit.stance import BaseFit, RobotView, find_base
+from recon.geometry.pose import angle_between
 
 VIEWS = 4  # frames per camera in which the base is looked for
 PLATE_FRAMES = 15  # of the still picture it stands out from
@@ -87,16 +87,16 @@ def robot_views(frames: RobotFrames) -> list[RobotView]:
         times = frames.times[c]
         covered = np.nonzero((times >= first) & (times <= last))[0]
         for k in np.unique(covered[np.linspace(0, len(covered) - 1, min(VIEWS, len(covered))).round().astype(int)]):
-            apart = np.abs(frames.picture(c, int(k)).astype(np.float32) / 255.0 - plate.picture).max(axis=-1)
+            difference = np.abs(frames.picture(c, int(k)).astype(np.float32) / 255.0 - plate.picture).max(axis=-1)
             q = frames.robot.joints.at(float(times[k]))
-            views.append(RobotView(camera, q, apart, plate.weight > SEEN))
+            views.append(RobotView(camera, q, difference, plate.weight > SEEN))
     return views
 
 
 def apart(a: np.ndarray, b: np.ndarray) -> tuple[float, float]:
     """Millimetres and degrees between two poses."""
-    turn = cv2.Rodrigues(b[:3, :3] @ a[:3, :3].T)[0]
-    return 1000.0 * float(np.linalg.norm(b[:3, 3] - a[:3, 3])), float(np.degrees(np.linalg.norm(turn)))
+    turn = angle_between(a[:3, :3], b[:3, :3])
+    return 1000.0 * float(np.linalg.norm(b[:3, 3] - a[:3, 3])), float(np.degrees(turn))
 
 
 def _far(a: np.ndarray, b: np.ndarray) -> bool:

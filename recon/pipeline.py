@@ -51,7 +51,7 @@ from recon.fit.robot import KnownRobot, RobotFrames
 from recon.fit.sampler import JointSampler, StaticSampler
 from recon.fit.seed import residual_gaussians, scene_extent, static_gaussians
 from recon.fit.settings import FitSettings
-from recon.geometry.pose import split_similarity
+from recon.geometry.pose import carried
 from recon.geometry.rig import Rig
 from recon.inputs import Inputs, build_key, first_pictures, open_inputs
 from recon.locate import locate_robot
@@ -357,13 +357,10 @@ def plates_as_uint8(plates: list[Plate]) -> list[np.ndarray]:
 
 
 def rig_with(inputs: Inputs, robot: KnownRobot | None) -> Rig:
-    """The rig, its robot where it was found. The robot keeps its size in metres, whatever the rig's unit."""
+    """The rig, its robot where it was found."""
     if robot is None or inputs.rig.robot is None:
         return inputs.rig
-    scale, rotation, shift = split_similarity(inputs.scene_from_rig)
-    base = np.eye(4)
-    base[:3, :3] = rotation.T @ robot.world_from_base[:3, :3]
-    base[:3, 3] = rotation.T @ (robot.world_from_base[:3, 3] - shift) / scale
+    base = carried(np.linalg.inv(inputs.scene_from_rig), robot.world_from_base)
     return replace(inputs.rig, robot=replace(inputs.rig.robot, world_from_base=base))
 
 

@@ -19,6 +19,7 @@ from recon.core.device import resolve_device
 from recon.core.errors import InputError, UsageError, did_you_mean
 from recon.core.events import Artifact, Event, Message, StageFinished, StageStarted
 from recon.core.files import publishing, sha256_file
+from recon.scene.folder import find_scene
 from rl.policy import Policy, load_policy
 from sim2real.config import EvalOptions
 from sim2real.env import SplatVectorEnv
@@ -26,7 +27,7 @@ from sim2real.evaluate import Actor, Evaluation, compare, evaluate, expert, rand
 from sim2real.report import write_report
 from sim2real.scenarios import save_set
 from sim2real.tasks.spec import Task, load_task
-from sim2real.workcell import find_scene, open_workcell
+from sim2real.workcell import open_workcell
 
 SCRIPTED = ("expert", "random", "zero")
 SIZE = 64  # px, of the pictures shown to actors that do not look

@@ -17,6 +17,7 @@ from recon.core.errors import UsageError, did_you_mean
 from recon.core.events import Artifact, Event, Message, Progress, StageFinished, StageStarted
 from recon.core.files import locked, read_json, sha256_file, write_bytes, write_json
 from recon.core.seeding import numpy_generator
+from recon.scene.folder import find_scene
 from rl.bc import BCConfig, Demonstrations, clone
 from rl.nets import NetConfig, build
 from rl.policy import load_policy, save_policy
@@ -27,7 +28,7 @@ from rl.types import ActionSpec, Packed, obs_spec, pack
 from sim2real.config import TrainOptions
 from sim2real.env import SplatVectorEnv
 from sim2real.tasks.spec import bundled, load_task
-from sim2real.workcell import Workcell, chosen_cameras, find_scene, open_workcell
+from sim2real.workcell import Workcell, chosen_cameras, open_workcell
 
 
 @dataclass(frozen=True)

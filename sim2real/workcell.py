@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from recon.core.errors import InputError, UsageError, did_you_mean
+from recon.core.errors import InputError
 from sim2real.bench import find_bench
 from sim2real.draw import (
     Movers,
@@ -183,23 +183,6 @@ def _places(scene: Scene, source: Path | None) -> list[Path]:
             path = Path(value)
             places += [path, path.parent]
     return places
-
-
-def find_scene(name: str) -> Path:
-    """A scene folder by path or by name: NAME itself, then scenes/NAME.
-
-    Raises:
-        UsageError: neither exists; the scenes that do are named.
-    """
-    for path in (Path(name), Path("scenes") / name):
-        if (path / "scene.json").is_file():
-            return path
-    found = [p.parent.name for p in sorted(Path("scenes").glob("*/scene.json"))]
-    raise UsageError(
-        f"there is no scene {name!r}",
-        why=f"neither ./{name} nor scenes/{name} holds one",
-        fix=did_you_mean(name, found),
-    )
 
 
 def chosen_cameras(cell: Workcell, cameras: Sequence[str] | None) -> tuple[str, ...]:

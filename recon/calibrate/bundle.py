@@ -22,7 +22,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import scipy.linalg
 
-from recon.calibrate.sightings import CAMERA, LENS, POSE, Sightings, State, cross_matrix, jacobian, motion, project
+from recon.calibrate.sightings import CAMERA, LENS, POSE, Sightings, State, adjoint, jacobian, motion, project
 from recon.core.errors import DivergedError
 
 ROUNDS = 8
@@ -180,15 +180,12 @@ def _by_displacement(state: State, s: Sightings, problem: Problem) -> np.ndarray
     """[N, 2, 6] pixels per metre that a view's board is displaced, about its middle and in its own axes."""
     middle = 0.5 * (problem.board.min(0) + problem.board.max(0))
     radius = float(np.linalg.norm(problem.board - middle, axis=1).max())
-    rotation = state.world_from_board[:, :3, :3]
-    at = rotation @ middle + state.world_from_board[:, :3, 3]
-    # exp(Ad(T) d) T = T exp(d), Ad(T) = [R, [t]x R; 0, R]
-    adjoint = np.zeros((len(rotation), POSE, POSE))
-    adjoint[:, :3, :3] = adjoint[:, 3:, 3:] = rotation
-    adjoint[:, :3, 3:] = cross_matrix(at) @ rotation
-    adjoint[:, :, 3:] /= radius
+    centred = state.world_from_board.copy()
+    centred[:, :3, 3] += centred[:, :3, :3] @ middle
+    by_twist = adjoint(centred)
+    by_twist[:, :, 3:] /= radius
     by_board = np.nan_to_num(jacobian(state, s)[2], posinf=0.0, neginf=0.0)
-    return np.asarray(by_board @ adjoint[s.instant])
+    return np.asarray(by_board @ by_twist[s.instant])
 
 
 class _System:

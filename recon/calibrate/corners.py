@@ -8,7 +8,7 @@ not a marker beside it was read. So a few markers are enough for a whole board, 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import cv2
 import numpy as np
@@ -53,16 +53,11 @@ NONE = Corners(np.empty(0, np.int64), np.empty((0, 2)))
 
 @dataclass
 class Finder:
-    """Finds one board. strangers: how many markers of its dictionary were seen that are not on it, by number.
-
-    seen: pictures in which at least two of its markers were read; misfits: those in which they do not lie as described.
-    """
+    """Finds one board. seen: pictures in which at least two of its markers were read."""
 
     board: Board
     inverted: bool
-    strangers: dict[int, int] = field(default_factory=dict)
     seen: int = 0
-    misfits: int = 0
     _layout: tuple[int, bool] | None = None  # of an aprilgrid: (turn of its tags, numbered from below)
 
     def find(self, picture: np.ndarray) -> Corners:
@@ -76,7 +71,6 @@ class Finder:
         self.seen += 1
         fitted = self._fitted(markers)
         if fitted is None:
-            self.misfits += 1
             return NONE
         return self._spread(grey, *fitted)
 
@@ -99,8 +93,6 @@ class Finder:
             for number, uv in read_markers(grey, self.board, scale, equalised).items():
                 if 0 <= number - self.board.first_id < count:
                     found.setdefault(number - self.board.first_id, uv)
-                else:
-                    self.strangers[number] = self.strangers.get(number, 0) + 1
         return found
 
     def _fitted(self, markers: dict[int, np.ndarray]) -> tuple[np.ndarray, np.ndarray] | None:

@@ -20,7 +20,7 @@ from recon.calibrate.neighbours import neighbours
 from recon.calibrate.sgm import semi_global
 from recon.calibrate.shell import Shell, fit_shell
 from recon.calibrate.sweep import DepthMap, box, homography, lift, plane_count, reduced, reduced_mask, zncc
-from recon.capture.check import focus_point
+from recon.capture.coverage import focus_point
 from recon.geometry.camera import Camera, pixel_cells
 
 WIDTH = 320  # pixels of the reduced pictures

@@ -138,6 +138,7 @@ def _relative(seen: Mapping[tuple[int, int], Sight], a: int, b: int, camera: Cam
     tried = [q @ invert_pose(p) for t in shared[::step] for p in seen[a, t].poses for q in seen[b, t].poses]
 
     def error(b_from_a: np.ndarray) -> float:
+        """Sum of the median errors at all shared instants, pixels."""
         total = 0.0
         for t in shared:
             sight = seen[b, t]

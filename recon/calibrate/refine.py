@@ -23,9 +23,9 @@ import numpy as np
 
 from recon.calibrate.matches import find_features
 from recon.calibrate.tracks import Tracks, find_tracks, triangulate
-from recon.capture.check import focus_point
+from recon.capture.coverage import focus_point
 from recon.geometry.camera import Camera
-from recon.geometry.pose import se3_exp
+from recon.geometry.pose import angle_between, se3_exp
 
 ROUNDS = ((12.0, 4.0), (4.0, 1.0))  # (pixels of a match's band, of Cauchy's scale), wide to narrow
 STEPS = 8  # Gauss-Newton steps per round
@@ -188,10 +188,9 @@ def _changed(camera: Camera, step: np.ndarray) -> Camera:
 
 
 def _moved(before: Camera, after: Camera) -> Moved:
-    turn = before.cam_from_world[:3, :3] @ after.cam_from_world[:3, :3].T
     return Moved(
         1000.0 * float(np.linalg.norm(after.center - before.center)),
-        float(np.degrees(np.arccos(np.clip((np.trace(turn) - 1.0) / 2.0, -1.0, 1.0)))),
+        float(np.degrees(angle_between(before.cam_from_world[:3, :3], after.cam_from_world[:3, :3]))),
         100.0 * (after.fx / before.fx - 1.0),
         float(np.hypot(after.cx - before.cx, after.cy - before.cy)),
     )

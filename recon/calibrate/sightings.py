@@ -246,6 +246,15 @@ def _transformed(pose: np.ndarray, points: np.ndarray) -> np.ndarray:
     return np.einsum("nij,nj->ni", pose[:, :3, :3], points) + pose[:, :3, 3]
 
 
+def adjoint(pose: np.ndarray) -> np.ndarray:
+    """[N, 6, 6] of poses T [N, 4, 4]: Ad(T) = [R, [t]x R; 0, R], with exp(Ad(T) d) T = T exp(d)."""
+    rotation = pose[:, :3, :3]
+    found = np.zeros((len(pose), POSE, POSE))
+    found[:, :3, :3] = found[:, 3:, 3:] = rotation
+    found[:, :3, 3:] = cross_matrix(pose[:, :3, 3]) @ rotation
+    return found
+
+
 def cross_matrix(v: np.ndarray) -> np.ndarray:
     """[N, 3, 3] of vectors [N, 3], with cross_matrix(v) @ w = v x w."""
     zero = np.zeros(len(v))

@@ -20,7 +20,7 @@ import numpy as np
 
 from recon.calibrate.cloud import Points, join_points, sample, thin
 from recon.calibrate.neighbours import neighbours
-from recon.capture.check import focus_point
+from recon.capture.coverage import focus_point
 from recon.geometry.camera import Camera
 
 WINDOW = 7  # pixels of the reduced picture

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from recon.calibrate.sightings import CAMERA, LENS, POSE, State, cross_matrix
+from recon.calibrate.sightings import CAMERA, LENS, POSE, State, adjoint
 from recon.calibrate.solve import Solved
 
 FOCAL_PERCENT = 0.3  # wanted: the accuracy at which a build loses nothing
@@ -116,11 +116,7 @@ def _free_of_motion(state: State, covariance: np.ndarray) -> np.ndarray:
     poses = (CAMERA * np.arange(count)[:, None] + LENS + np.arange(POSE)).ravel()
     spread = covariance[np.ix_(poses, poses)]
     rotation, shift = state.cam_from_world[:, :3, :3], state.cam_from_world[:, :3, 3]
-    # T exp(w) = exp(Ad(T) w) T, Ad(T) = [R, [t]x R; 0, R]
-    motion = np.zeros((count, POSE, POSE))
-    motion[:, :3, :3] = motion[:, 3:, 3:] = rotation
-    motion[:, :3, 3:] = cross_matrix(shift) @ rotation
-    g = motion.reshape(-1, POSE)
+    g = adjoint(state.cam_from_world).reshape(-1, POSE)
     centres = -np.einsum("nji,nj->ni", rotation, shift)
     radius = max(float(np.linalg.norm(centres - centres.mean(0), axis=1).mean()), 1e-3)
     weight = np.tile(np.r_[np.ones(3), np.full(3, radius**2)], count)

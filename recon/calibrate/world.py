@@ -9,7 +9,7 @@ import numpy as np
 
 from recon.calibrate.board import Board
 from recon.core.errors import InputError
-from recon.geometry.pose import invert_pose, nearest_rotation
+from recon.geometry.pose import angle_between, invert_pose, nearest_rotation
 
 World = Literal["auto", "camera", "table", "reference"]
 STILL_METRES, STILL_DEGREES = 7e-4, 0.15  # a board that moves less between two instants rests
@@ -52,8 +52,7 @@ def _resting(at: float, boards: Mapping[int, np.ndarray], times: np.ndarray) -> 
     resting = []
     for t in later:
         moved = np.linalg.norm(boards[t][:3, 3] - first[:3, 3])
-        turned = np.arccos(np.clip((np.trace(boards[t][:3, :3].T @ first[:3, :3]) - 1) / 2, -1.0, 1.0))
-        if moved > STILL_METRES or np.degrees(turned) > STILL_DEGREES:
+        if moved > STILL_METRES or np.degrees(angle_between(boards[t][:3, :3], first[:3, :3])) > STILL_DEGREES:
             break
         resting.append(boards[t])
     pose = np.eye(4)

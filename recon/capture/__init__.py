@@ -1,6 +1,7 @@
 """Videos and image folders in, frames on a common clock out."""
 
-from recon.capture.check import Finding, check_capture, refuse_unusable
+from recon.capture.check import check_capture, examine, refuse_unusable
+from recon.capture.finding import Finding
 from recon.capture.match import Match, match_cameras
 from recon.capture.plate import temporal_plate
 from recon.capture.session import Capture, open_capture
@@ -15,6 +16,7 @@ __all__ = [
     "Match",
     "build_store",
     "check_capture",
+    "examine",
     "match_cameras",
     "open_capture",
     "open_store",

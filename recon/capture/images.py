@@ -41,6 +41,8 @@ class ImageFolder:
         first = read_picture(self.files[0], 0)
         self.height, self.width = int(first.shape[0]), int(first.shape[1])
         self.claimed = len(self.files)
+        self.keyframes: np.ndarray = np.arange(len(self.files))  # every picture stands alone
+        self.rotation = 0
 
     def __len__(self) -> int:
         return len(self.files)

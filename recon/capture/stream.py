@@ -22,6 +22,8 @@ class Source(Protocol):
     height: int
     claimed: int
     times: np.ndarray  # [T] s
+    keyframes: np.ndarray  # [K] increasing
+    rotation: int
 
     def read(self, index: int) -> np.ndarray:
         """Frame `index` as uint8 [H, W, 3]."""
@@ -67,7 +69,8 @@ class CameraStream:
     """The frames of one camera.
 
     name: camera name. path: its video or folder. width, height: displayed pixels.
-    times: [T] float64 seconds on the common clock, increasing.
+    times: [T] float64 seconds on the common clock, increasing. keyframes: [K] indices of frames that need no other.
+    rotation: degrees anticlockwise that the recording asks to be turned by, already done.
     Pictures are uint8 [H, W, 3] sRGB as recorded (distorted) and read-only, because the cache shares them.
     """
 
@@ -77,6 +80,8 @@ class CameraStream:
         self.width, self.height = source.width, source.height
         self.times: np.ndarray = source.times + offset
         self.claimed = source.claimed
+        self.keyframes = source.keyframes
+        self.rotation = source.rotation
         self._source = source
         self._cache = cache
         self._masks = masks

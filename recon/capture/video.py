@@ -27,7 +27,8 @@ class VideoFile:
     """One video, read by frame index in presentation order.
 
     width, height: displayed size in pixels, after rotation. times: [T] float64 seconds of the container's clock.
-    claimed: number of frames the container promises (0 when it does not say).
+    claimed: number of frames the container promises (0 when it does not say). keyframes: [K] indices of frames that
+    need no other to be decoded. rotation: degrees anticlockwise that the file asks to be turned by, already done.
     Reading forward continues the decoder; any other order seeks to the keyframe before.
     Raises InputError (naming file and frame) for what cannot be opened or decoded.
     """
@@ -37,19 +38,22 @@ class VideoFile:
         self._container, self._stream = _open(path)
         self._time_base = float(self._stream.time_base or Fraction(1, 90000))
         self.claimed = int(self._stream.frames)
-        self._pts, self.lost_packets = self._index()
+        self._pts, self.lost_packets, keys = self._index()
+        self.keyframes: np.ndarray = np.searchsorted(self._pts, keys)
         self.times: np.ndarray = np.array(self._pts, dtype=np.float64) * self._time_base  # [T] s
         self._refuse_truncated(len(self._pts))
         self._decoder: Iterator[Any] | None = None
         self._next = 0  # index the decoder is about to yield
         self._ahead: Any | None = None  # a decoded frame that belongs to a later index
         self._sought = -1  # index of a seek that has not yet been confirmed by its frame
+        self.rotation = 0
         first = self.read(0)
         self.height, self.width = int(first.shape[0]), int(first.shape[1])
 
-    def _index(self) -> tuple[list[int], int]:
-        """Presentation times of all packets, without decoding: (sorted unique PTS, number of damaged packets)."""
+    def _index(self) -> tuple[list[int], int, list[int]]:
+        """Presentation times of all packets, without decoding: (sorted unique PTS, damaged packets, keyframes' PTS)."""
         found: set[int] = set()
+        keys: set[int] = set()
         lost = 0
         try:
             for packet in self._container.demux(self._stream):
@@ -59,6 +63,8 @@ class VideoFile:
                     lost += 1
                     continue
                 found.add(int(packet.pts))
+                if packet.is_keyframe:
+                    keys.add(int(packet.pts))
                 if len(found) > MAX_FRAMES:
                     raise InputError(f"{self.path}: more than {MAX_FRAMES} frames", fix="Split the recording.")
         except av.FFmpegError:
@@ -69,7 +75,7 @@ class VideoFile:
                 why="no packet carries a time stamp",
                 fix="Record it again, or leave the camera out with --cams.",
             )
-        return sorted(found), lost
+        return sorted(found), lost, sorted(keys) or [min(found)]
 
     def _refuse_truncated(self, usable: int) -> None:
         if usable < MIN_DECODED * self.claimed:
@@ -160,6 +166,7 @@ class VideoFile:
         image = frame.to_ndarray(format="rgb24")
         if int(round(frame.rotation)) % 90:
             raise InputError(f"{self.path}: display rotation of {frame.rotation} degrees", fix="Use multiples of 90.")
+        self.rotation = int(round(frame.rotation)) % 360
         turned = np.rot90(image, k=int(round(frame.rotation / 90)) % 4)  # the tag counts anticlockwise
         if index > 0 and turned.shape[:2] != (self.height, self.width):
             raise InputError(

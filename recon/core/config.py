@@ -38,6 +38,7 @@ class _Loader(yaml.SafeLoader):
     number_keys = False
 
     def compose_node(self, parent: Any, index: Any) -> Any:
+        """The next node; MarkedYAMLError for an alias or one too deep."""
         if self.check_event(yaml.AliasEvent):
             raise yaml.MarkedYAMLError(problem="aliases are not supported", problem_mark=self.peek_event().start_mark)
         self.depth += 1
@@ -49,6 +50,7 @@ class _Loader(yaml.SafeLoader):
         return node
 
     def construct_located(self, node: yaml.MappingNode) -> typing.Iterator[LocatedDict]:
+        """A mapping, made in two steps as PyYAML wants; MarkedYAMLError for keys that are not text or come twice."""
         result = LocatedDict()
         yield result
         for key_node, value_node in node.value:

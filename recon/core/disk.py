@@ -12,6 +12,7 @@ import json
 import math
 import os
 import secrets
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path, PurePosixPath
@@ -19,6 +20,12 @@ from typing import Any, BinaryIO
 
 from recon.core.errors import InputError, StorageError
 
+if sys.version_info >= (3, 11):
+    import tomllib  # device-lint: allow M11 (tomli is the same on Python 3.10)
+else:
+    import tomli as tomllib
+
+MAX_TOML_BYTES = 2**20
 MAX_JSON_BYTES = 64 * 2**20
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 _FORBIDDEN = {errno.EROFS, errno.EACCES, errno.EPERM}
@@ -197,6 +204,26 @@ def read_bytes(path: Path, max_bytes: int) -> bytes:
     if len(data) > max_bytes:
         raise InputError(f"refusing to read {path}", why=f"larger than {max_bytes / 2**20:g} MiB")
     return data
+
+
+def read_toml(path: Path, max_bytes: int = MAX_TOML_BYTES) -> dict[str, Any]:
+    """Read TOML: UTF-8, bounded size.
+
+    Raises:
+        InputError: The file is missing, too large or not TOML; names the file.
+    """
+    try:
+        return parse_toml(read_bytes(path, max_bytes).decode("utf-8"), str(path))
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path} is not valid TOML", why=str(error)) from error
+
+
+def parse_toml(text: str, where: str) -> dict[str, Any]:
+    """TOML from text; `where` names it in the InputError when it is none."""
+    try:
+        return tomllib.loads(text)
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
+        raise InputError(f"{where} is not valid TOML", why=str(error)) from error
 
 
 def read_json(path: Path, max_bytes: int = MAX_JSON_BYTES) -> Any:

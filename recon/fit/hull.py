@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import cv2
 import numpy as np
 
-from recon.capture.check import focus_point
+from recon.capture.coverage import focus_point
 from recon.geometry.camera import Camera, pixel_cells, project
 
 COARSE_CELLS = 48  # along the longest side, before splitting

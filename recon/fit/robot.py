@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import lru_cache
 from pathlib import Path
 
 import cv2
@@ -15,7 +15,7 @@ from recon.core.errors import InputError
 from recon.core.events import Event, Progress, StageFinished, StageStarted
 from recon.fit.data import Frames
 from recon.geometry.camera import Camera, pixel_cells
-from recon.geometry.pose import split_similarity
+from recon.geometry.pose import carried
 from recon.geometry.rig import RobotEntry
 from recon.robot.description import RobotModel, load_robot
 from recon.robot.kinematics import JointLog, read_joint_log
@@ -55,10 +55,10 @@ class KnownRobot:
         """Joints of the log that turn."""
         return [name for name in self.joints.names if self.model.joints[name].kind == "revolute"]
 
-    @cached_property
+    @property
     def surface(self) -> dict[str, SurfaceSamples]:
         """Points of every link that can be seen, in its frame."""
-        return sample_surface(self.model, POINTS)
+        return _surface(self.model)
 
     def points_at(self, t: float, every: int = 1) -> np.ndarray:
         """[N, 3]: every `every`-th point of the surface in the scene's world at t [s].
@@ -76,6 +76,12 @@ class KnownRobot:
         drawn = splat_mask(small, self.points_at(t), max(s.spacing for s in self.surface.values()))
         grown = cv2.resize(drawn.astype(np.uint8), (camera.width, camera.height), interpolation=cv2.INTER_NEAREST)
         return grown > 0
+
+
+@lru_cache(maxsize=4)
+def _surface(model: RobotModel) -> dict[str, SurfaceSamples]:
+    # kept per model, which shifted and placed robots share: sampling takes seconds
+    return sample_surface(model, POINTS)
 
 
 def splat_mask(camera: Camera, points: np.ndarray, spacing: float) -> np.ndarray:
@@ -108,10 +114,7 @@ def open_robot(root: Path, entry: RobotEntry, scene_from_rig: np.ndarray) -> Kno
     model = load_robot(root / entry.file, base_body=entry.base_body, root=root)
     joints = read_joint_log(root / entry.joint_log)
     joints.check_against(model)
-    # A similarity moves the base; the robot keeps its size, which its description says in metres.
-    scale, rotation, shift = split_similarity(scene_from_rig)
-    base = np.array(entry.world_from_base, dtype=np.float64)
-    base[:3, :3], base[:3, 3] = rotation @ base[:3, :3], scale * rotation @ base[:3, 3] + shift
+    base = carried(scene_from_rig, np.asarray(entry.world_from_base, dtype=np.float64))
     return KnownRobot(root, entry, model, joints, base)
 
 

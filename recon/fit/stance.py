@@ -19,12 +19,12 @@ robot's joint zeros usually are; where the outline tells nothing, x stays there.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 import cv2
 import numpy as np
 
-from recon.geometry.camera import Camera
+from recon.geometry.camera import Camera, project, unproject
 from recon.robot.description import RobotModel
 from recon.robot.silhouettes import draw_robot
 
@@ -59,8 +59,8 @@ class RobotView:
 class BaseFit:
     """world_from_base [4, 4]; joint_offsets {joint: rad} to add to the log's; sigma [6] of the base (rad, m).
 
-    points: outline points that were used; error: their median distance from the outline in pixels, `before` at the
-    start (of those found there).
+    points: outline points that were used; error: their median distance from the outline in pixels, `before` that of
+    those found from the start, both looked for in the last round's band.
     """
 
     world_from_base: np.ndarray
@@ -80,7 +80,6 @@ class _Outline:
     links: list[str]
     owner: np.ndarray  # [K] index into links
     local: np.ndarray
-    offsets: np.ndarray = field(default_factory=lambda: np.empty(0))  # [K] e, NaN where none was found
 
 
 def find_base(
@@ -106,26 +105,24 @@ def refine_base(
     """One round per band."""
     base = np.array(world_from_base, dtype=np.float64)
     offsets = np.zeros(len(joints))
-    before = float("nan")
+    before = float("inf")
     prior = np.r_[np.full(3, PRIOR_RAD), np.full(3, PRIOR_M), np.full(len(joints), PRIOR_JOINT_RAD)]
     start = base.copy()
     result: BaseFit | None = None
     for band in bands:
         posed = [replace(view, q=shifted(view.q, joints, offsets)) for view in views]
-        rows, errors = [], []
-        for view in posed:
-            outline = find_outline(model, view, base)
-            if outline is None:
-                continue
-            search(outline, view, band)
-            good = np.isfinite(outline.offsets)
-            if good.any():
-                rows.append(_jacobian(model, view, base, joints, outline)[good])
-                errors.append(outline.offsets[good])
-        if not rows or sum(map(len, errors)) < MIN_POINTS:
-            return None
+        shown = [(view, outline) for view in posed if (outline := find_outline(model, view, base)) is not None]
+        if result is None:
+            before = _distance(shown, bands[-1])
+        rows, errors = [np.empty((0, len(prior)))], [np.empty(0)]
+        for view, outline in shown:
+            error = search(outline, view, band)
+            good = np.isfinite(error)
+            rows.append(_jacobian(model, view, base, joints, outline)[good])
+            errors.append(error[good])
         jacobian, error = np.concatenate(rows), np.concatenate(errors)
-        before = float(np.median(np.abs(error))) if np.isnan(before) else before
+        if len(error) < MIN_POINTS:
+            return None
         step, sigma = _solve(jacobian, error, prior, _so_far(base, start, offsets))
         base = moved(base, step[:6])
         offsets = offsets + step[6:]
@@ -134,6 +131,13 @@ def refine_base(
             float(np.median(np.abs(error - jacobian @ step))),
         )  # fmt: skip
     return result if result is not None and result.error <= MAX_ERROR_PX else None
+
+
+def _distance(shown: Sequence[tuple[RobotView, _Outline]], band: float) -> float:
+    """Median distance in pixels of the outlines' points from what is found of them; infinity when nothing is."""
+    found = np.concatenate([np.empty(0), *(search(outline, view, band) for view, outline in shown)])
+    found = np.abs(found[np.isfinite(found)])
+    return float(np.median(found)) if len(found) else float("inf")
 
 
 def shifted(q: Mapping[str, float], joints: Sequence[str], offsets: np.ndarray) -> dict[str, float]:
@@ -172,7 +176,7 @@ def find_outline(model: RobotModel, view: RobotView, base: np.ndarray) -> _Outli
     row, column, normals = row[chosen], column[chosen], slope[chosen] / length[chosen, None]
     camera = view.camera
     depth = drawn.depth[row, column].astype(np.float64)
-    rays = np.stack([(column + 0.5 - camera.cx) / camera.fx, (row + 0.5 - camera.cy) / camera.fy, np.ones(len(row))], 1)
+    rays = unproject(camera, np.stack([column + 0.5, row + 0.5], 1))
     in_world = (rays * depth[:, None] - camera.cam_from_world[:3, 3]) @ camera.cam_from_world[:3, :3]
     names = list(model.links)
     owner = drawn.links[row, column] - 1
@@ -187,8 +191,8 @@ def find_outline(model: RobotModel, view: RobotView, base: np.ndarray) -> _Outli
     return _Outline(pixels, normals, names, owner, local)
 
 
-def search(outline: _Outline, view: RobotView, band: float) -> None:
-    """Fill `outline.offsets` with the shifts along the normals at which `difference` steps down most."""
+def search(outline: _Outline, view: RobotView, band: float) -> np.ndarray:
+    """[K] e: the shifts along the normals at which `difference` steps down most; NaN where it hardly does."""
     reach = band + SIDE_PX
     along = np.arange(-reach, reach + 1e-6, STEP_PX)
     at = (outline.pixels[:, None] + along[None, :, None] * outline.normals[:, None] - 0.5).astype(np.float32)
@@ -208,7 +212,7 @@ def search(outline: _Outline, view: RobotView, band: float) -> None:
     left, right = step[pick, np.maximum(best - 1, 0)], step[pick, np.minimum(best + 1, step.shape[1] - 1)]
     bend = left - 2 * peak + right
     found += np.where(interior & (bend < -1e-9), 0.5 * (left - right) / np.minimum(bend, -1e-9), 0.0) * STEP_PX
-    outline.offsets = np.where(interior & (peak > MIN_STEP), found, np.nan)
+    return np.where(interior & (peak > MIN_STEP), found, np.nan)
 
 
 def _jacobian(
@@ -228,10 +232,9 @@ def _jacobian(
 def _projected(model: RobotModel, view: RobotView, base: np.ndarray, outline: _Outline) -> np.ndarray:
     """[K, 2] pixels of the outline's points."""
     poses = model.link_poses(view.q, base)
-    stack = np.stack([view.camera.cam_from_world @ poses[name] for name in outline.links])[outline.owner]
-    xyz = np.einsum("kij,kj->ki", stack[:, :3, :3], outline.local) + stack[:, :3, 3]
-    camera = view.camera
-    return np.stack([camera.fx * xyz[:, 0] / xyz[:, 2] + camera.cx, camera.fy * xyz[:, 1] / xyz[:, 2] + camera.cy], 1)
+    world_from_link = np.stack([poses[name] for name in outline.links])[outline.owner]
+    in_world = np.einsum("kij,kj->ki", world_from_link[:, :3, :3], outline.local) + world_from_link[:, :3, 3]
+    return project(view.camera, in_world)[0]
 
 
 def _solve(

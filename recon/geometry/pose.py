@@ -62,6 +62,23 @@ def split_similarity(a_from_b: np.ndarray) -> tuple[float, np.ndarray, np.ndarra
     )
 
 
+def carried(a_from_b: np.ndarray, pose: np.ndarray) -> np.ndarray:
+    """The rigid world_from_x `pose` [4, 4] in the world that the similarity `a_from_b` [4, 4] leads to.
+
+    With x_a = s R x_b + t its origin moves to s R p + t and its axes turn by R; what stands there keeps its size.
+    """
+    scale, rotation, shift = split_similarity(a_from_b)
+    found = np.eye(4)
+    found[:3, :3] = rotation @ pose[:3, :3]
+    found[:3, 3] = scale * rotation @ pose[:3, 3] + shift
+    return found
+
+
+def angle_between(a: np.ndarray, b: np.ndarray) -> float:
+    """Radians from one rotation [3, 3] to another; exact for small angles too: |A - B| = 2 sqrt(2) sin(angle / 2)."""
+    return 2.0 * float(np.arcsin(min(1.0, np.linalg.norm(np.asarray(a) - np.asarray(b)) / np.sqrt(8.0))))
+
+
 def look_at(eye: np.ndarray, target: np.ndarray, up: Sequence[float] | np.ndarray = (0.0, 0.0, 1.0)) -> np.ndarray:
     """cam_from_world [4, 4] of a camera at `eye` whose +z looks at `target` and whose -y is towards `up` (all [3])."""
     eye, forward, upward = (

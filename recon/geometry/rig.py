@@ -13,7 +13,7 @@ import numpy as np
 from recon.core.errors import CalibrationError, did_you_mean
 from recon.geometry.camera import Camera
 from recon.geometry.lens import BROWN, COEFFICIENTS, FISHEYE
-from recon.geometry.pose import is_rigid, split_similarity
+from recon.geometry.pose import carried, is_rigid, split_similarity
 
 FORMAT, VERSION = "recon-rig", 1
 LENS_OF_MODEL = {"pinhole": BROWN, "pinhole_opencv": BROWN, "fisheye_opencv": FISHEYE}
@@ -74,12 +74,6 @@ class Rig:
         """
         scale, rotation, translation = split_similarity(scene_from_rig)
 
-        def moved(world_from_x: np.ndarray) -> np.ndarray:
-            pose = np.eye(4)
-            pose[:3, :3] = rotation @ world_from_x[:3, :3]
-            pose[:3, 3] = scale * rotation @ world_from_x[:3, 3] + translation
-            return pose
-
         cameras = {}
         for name, camera in self.cameras.items():
             # R_c' = R_c R^T; the centre c moves to s R c + t; t_c' = -R_c' c' = s t_c - R_c' t
@@ -89,7 +83,7 @@ class Rig:
             cameras[name] = camera.with_pose(pose)
         robot = self.robot
         if robot is not None and robot.world_from_base is not None:
-            robot = replace(robot, world_from_base=moved(robot.world_from_base))
+            robot = replace(robot, world_from_base=carried(scene_from_rig, robot.world_from_base))
         return replace(self, cameras=cameras, robot=robot)
 
 

@@ -51,6 +51,7 @@ class _Rasterize(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, inputs: RasterInputs, grad_norm: Tensor, *tensors: Tensor) -> tuple[Tensor, ...]:
+        """The native forward pass; keeps what the backward pass needs."""
         out = _forward(inputs, tensors, keep=True)
         ctx.save_for_backward(inputs.Ks.contiguous(), *tensors, out.color, out.alpha, out.depth)
         ctx.native, ctx.grad_norm = out.saved, grad_norm
@@ -61,6 +62,7 @@ class _Rasterize(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
+        """Gradients of the differentiable inputs, from those of colour, alpha and depth (None: not wanted)."""
         v_color, v_alpha, v_depth = (None if grad is None else grad.contiguous() for grad in grads[:3])
         if v_color is None and v_alpha is None and v_depth is None:
             return (None,) * len(ctx.needs_input_grad)

@@ -132,6 +132,7 @@ class _NativeL1Ssim(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, pred: Tensor, target: Tensor, weight: Tensor | None, ssim_weight: float) -> Tensor:
+        """The loss, a scalar."""
         from recon.render.backends import cpu
 
         weight = None if weight is None else weight.to(pred.dtype).contiguous()

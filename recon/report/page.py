@@ -2,29 +2,19 @@
 
 from __future__ import annotations
 
-import base64
-import html
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from recon.report.markup import POLICY, STYLE
+from recon.report.markup import data_uri as _data
+from recon.report.markup import escape as _e
+from recon.report.markup import number as _number
+from recon.report.markup import table as _table
 from recon.report.pictures import GAIN
 
 Shown = tuple[str, float, float, bytes]  # camera, seconds, PSNR, JPEG
-
-POLICY = "default-src 'none'; img-src data:; media-src data:; style-src 'unsafe-inline'"
-STYLE = """
-:root{color-scheme:light dark;--line:#8884;--mark:#2f6fb5}
-body{font:16px/1.5 system-ui,sans-serif;max-width:72rem;margin:2rem auto;padding:0 1rem}
-h1{font-size:1.6rem;margin-bottom:0}h2{font-size:1.2rem;margin-top:2rem}.summary{font-size:1.15rem}
-table{border-collapse:collapse}th,td{text-align:left;padding:.2rem .8rem .2rem 0;border-bottom:1px solid var(--line)}
-td.n,th.n{text-align:right;font-variant-numeric:tabular-nums}
-figure{margin:1rem 0;break-inside:avoid}figcaption{font-size:.9rem}img,video{max-width:100%;height:auto;display:block}
-svg{width:100%;max-width:46rem;height:auto}svg text{font-size:12px;fill:currentColor}
-pre{white-space:pre-wrap;overflow-wrap:anywhere;font-size:.8rem;border:1px solid var(--line);padding:.6rem}
-@media print{body{max-width:none;margin:0}video{display:none}h2{break-after:avoid}tr{break-inside:avoid}}
-"""
 
 
 @dataclass(frozen=True)
@@ -112,14 +102,6 @@ def _stage_rows(data: dict[str, Any]) -> list[list[str]]:
     ]
 
 
-def _table(head: Sequence[str], rows: Iterable[Sequence[str]], numbers: bool = True) -> str:
-    """An HTML table; columns after the first are numbers unless said otherwise. Escapes every cell."""
-    kinds = ["" if i == 0 or not numbers or name == "measured" else " class=n" for i, name in enumerate(head)]
-    top = "".join(f"<th scope=col{kind}>{_e(name)}" for name, kind in zip(head, kinds, strict=True))
-    lines = ["".join(f"<td{kind}>{_e(cell)}" for cell, kind in zip(row, kinds, strict=True)) for row in rows]
-    return f"<table><tr>{top}</tr>{''.join(f'<tr>{line}</tr>' for line in lines)}</table>"
-
-
 def _list(texts: Sequence[str]) -> str:
     return f"<ul>{''.join(f'<li>{_e(text)}' for text in texts)}</ul>" if texts else ""
 
@@ -170,15 +152,3 @@ def chart(line: Sequence[tuple[float, float]], points: Sequence[tuple[float, flo
         f"<text x={width - right} y={height - 12} text-anchor=end>{t1:.2f} s</text>"
         f'{dots}<polyline points="{path}" fill=none stroke="var(--mark)" stroke-width=2 /></svg>'
     )
-
-
-def _data(kind: str, content: bytes) -> str:
-    return f"data:{kind};base64,{base64.b64encode(content).decode('ascii')}"
-
-
-def _number(value: float | None, digits: int) -> str:
-    return "n/a" if value is None or value != value else f"{value:,.{digits}f}"
-
-
-def _e(text: object) -> str:
-    return html.escape(str(text), quote=True)

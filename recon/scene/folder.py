@@ -53,6 +53,20 @@ _COUNTS: dict[str, tuple[tuple[type, ...], str]] = {
 }
 
 
+def find_scene(name: str | Path) -> Path:
+    """A scene folder by path or by name: NAME itself, then scenes/NAME. InputError, naming those there are."""
+    places = [Path(name), Path("scenes") / name]
+    for path in (*(place for place in places if (place / "scene.json").is_file()), *places):
+        if path.exists():
+            return path
+    found = [path.parent.name for path in sorted(Path("scenes").glob("*/scene.json"))]
+    raise InputError(
+        f"there is no scene '{name}'",
+        why=f"neither {places[0]} nor {places[1]} is there",
+        fix=did_you_mean(str(name), found) if found else "make one with recon build",
+    )
+
+
 def save_scene(
     scene: Scene, path: Path, *, extras: Callable[[Path], None] | None = None, overwrite: bool = True
 ) -> None:

@@ -15,7 +15,7 @@ EXPORTERS = {"mujoco": "sim2real.export.mujoco"}
 
 def export(options: ExportOptions) -> Iterator[Event]:
     """Write the scene for `options.to`; yields events, the last one the folder's `Artifact`."""
-    from sim2real.workcell import find_scene
+    from recon.scene.folder import find_scene
 
     if options.to not in EXPORTERS:
         raise UsageError(f"there is no export to {options.to!r}", fix=did_you_mean(options.to, EXPORTERS))

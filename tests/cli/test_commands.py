@@ -57,7 +57,7 @@ def test_info_finds_a_scene_by_name(
 def test_info_of_nothing_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run = here(capsys, "info", tmp_path / "nothing")
     assert run.code == 3
-    assert "nothing" in run.errors and "no such folder" in run.errors
+    assert "nothing" in run.errors and "there is no scene" in run.errors
 
 
 def test_render_writes_the_documented_files(scene_folder: Path, tmp_path: Path) -> None:

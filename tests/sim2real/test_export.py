@@ -152,5 +152,5 @@ def test_what_cannot_be_exported_is_refused(scene, tmp_path: Path, monkeypatch) 
     monkeypatch.chdir(tmp_path)
     with pytest.raises(UsageError, match="no export to 'mujocco'.*Did you mean 'mujoco'"):
         list(export(ExportOptions("made", "mujocco")))
-    with pytest.raises(UsageError, match="there is no scene 'maed'"):
+    with pytest.raises(InputError, match="there is no scene 'maed'"):
         list(export(ExportOptions("maed")))

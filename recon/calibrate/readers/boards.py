@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -12,15 +11,9 @@ import numpy as np
 
 from recon.calibrate.board import KINDS, Board
 from recon.core.config import load_yaml
-from recon.core.disk import read_bytes
 from recon.core.errors import InputError, did_you_mean
-from recon.core.files import read_json
+from recon.core.files import read_json, read_toml
 from recon.geometry.pose import is_rigid
-
-if sys.version_info >= (3, 11):
-    import tomllib  # device-lint: allow M11 (tomli is the same on Python 3.10)
-else:
-    import tomli as tomllib
 
 SIDES = {"charuco": (2, 40), "checkerboard": (3, 40), "aprilgrid": (1, 40)}  # fewest and most columns and rows
 SIZES = (1e-3, 10.0)  # metres a square may have
@@ -59,7 +52,7 @@ def load_board(text: str) -> Board:
         return board_from_json(_of_word(text), "--board")
     path = Path(text)
     if path.suffix.lower() == ".toml":
-        return _from_caliscope(_toml(path), text)
+        return _from_caliscope(read_toml(path, MAX_TOML_BYTES), text)
     if path.suffix.lower() in YAML_SUFFIXES:
         data = load_yaml(path)
         return board_from_json(_of_kalibr(data, text) if "target_type" in data else data, text)
@@ -185,13 +178,6 @@ def _from_caliscope(data: Mapping[str, Any], where: str) -> Board:
         ),
         where,
     )
-
-
-def _toml(path: Path) -> Mapping[str, Any]:
-    try:
-        return tomllib.loads(read_bytes(path, MAX_TOML_BYTES).decode("utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise InputError(f"{path}: not valid TOML", why=str(error)) from error
 
 
 def _checked(board: Board, where: str) -> Board:

@@ -11,6 +11,7 @@ import numpy as np
 
 from recon.calibrate.readers.draft import Draft, bad
 from recon.core.errors import InputError
+from recon.geometry.pose import angle_between
 
 SAME_PLACE = 0.01  # of the largest distance between two cameras: how far fixed cameras may stray between pictures
 SAME_TURN = 0.02  # radians
@@ -67,6 +68,6 @@ def _centre(draft: Draft) -> np.ndarray:
 
 
 def _stays(a: Draft, b: Draft, reach: float) -> bool:
-    turn = (np.trace(a.cam_from_world[:3, :3] @ b.cam_from_world[:3, :3].T) - 1.0) / 2.0
+    turn = angle_between(a.cam_from_world[:3, :3], b.cam_from_world[:3, :3])
     near = np.linalg.norm(_centre(a) - _centre(b)) <= SAME_PLACE * reach
-    return bool(near and turn >= np.cos(SAME_TURN) and np.allclose(a.K, b.K, rtol=0.01))
+    return bool(near and turn <= SAME_TURN and np.allclose(a.K, b.K, rtol=0.01))

@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Any
 
 from recon.calibrate.readers import caliscope, colmap, dynamic3d, lines, nerfstudio, opencv, qualisys
 from recon.calibrate.readers.draft import Document
 from recon.core.errors import CalibrationError, InputError
-from recon.core.files import inside, read_bytes, read_json
-
-if sys.version_info >= (3, 11):
-    import tomllib  # device-lint: allow M11 (tomli is the same on Python 3.10)
-else:
-    import tomli as tomllib
+from recon.core.files import inside, parse_toml, read_bytes, read_json
 
 OURS, META, NERFSTUDIO, OPENCV, CALISCOPE = "rig.json", "meta", "nerfstudio", "OpenCV", "caliscope"
 QUALISYS, COLMAP, MIDDLEBURY, TEXT = "Qualisys", "COLMAP", "Middlebury", "text"
@@ -141,7 +135,8 @@ def _text(path: Path) -> str:
 
 def _toml(path: Path) -> dict[str, Any] | None:
     """The file as TOML; None when it is not."""
+    text = _text(path)
     try:
-        return tomllib.loads(_text(path))
-    except (ValueError, RecursionError):  # TOMLDecodeError is a ValueError
+        return parse_toml(text, str(path))
+    except InputError:
         return None

@@ -16,10 +16,10 @@ from pathlib import Path
 from typing import BinaryIO
 
 import numpy as np
+import torch
 
 from recon.core.files import replacing
 from recon.geometry.sh import rgb_to_sh0, sh0_to_rgb
-from recon.scene.formats.ply import require_static
 from recon.scene.formats.ply_header import MAX_HEADER, Header, check_size, parse_header
 from recon.scene.formats.quats import RANGE, drop_largest, restore_largest
 from recon.scene.formats.splats import (
@@ -29,6 +29,7 @@ from recon.scene.formats.splats import (
     Splats,
     arrays,
     blocks,
+    require_static,
     sigmoid,
     unreadable,
 )
@@ -85,8 +86,6 @@ def morton_order(means: np.ndarray) -> np.ndarray:
 
 def _pack(g: Gaussians, rows: np.ndarray, limits: np.ndarray, packed: np.ndarray) -> None:
     """Fills the limits [C, 18] and codes [M, 4] of the rows [M] of whole chunks (the last may be short)."""
-    import torch
-
     means, log_scales, quats, logits, sh = arrays(g.select(torch.from_numpy(rows)), slice(None))
     log_scales = np.clip(log_scales, -LIMIT_OF_SCALE, LIMIT_OF_SCALE)
     rgb = sh0_to_rgb(sh[:, 0]).astype(np.float32)

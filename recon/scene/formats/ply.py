@@ -14,26 +14,24 @@ from pathlib import Path
 
 import numpy as np
 
-from recon.core.errors import UsageError
 from recon.core.files import replacing
 from recon.geometry.sh import MAX_DEGREE
 from recon.scene.formats.ply_header import KIND, MAX_HEADER, check_size, parse_header
-from recon.scene.formats.splats import MAX_FILE, Columns, Splats, blocks, unreadable
-from recon.scene.gaussians import STATIC, Gaussians
+from recon.scene.formats.splats import (
+    ANTIALIASED,
+    MAX_FILE,
+    Columns,
+    Splats,
+    blocks,
+    require_static,
+    unreadable,
+)
+from recon.scene.gaussians import Gaussians
 
 _MEANS = ["x", "y", "z"]
 _SH0 = ["f_dc_0", "f_dc_1", "f_dc_2"]
 _SCALES = ["scale_0", "scale_1", "scale_2"]
 _QUATS = ["rot_0", "rot_1", "rot_2", "rot_3"]
-
-
-def require_static(gaussians: Gaussians, path: Path, kind: str) -> Gaussians:
-    """The validated table; UsageError when it moves, which files of that kind cannot say."""
-    if bool((gaussians.kind != STATIC).any()):
-        raise UsageError(
-            f"cannot write {path}", why=f"{kind} files know no motion", fix="Freeze the scene at one time first."
-        )
-    return gaussians.validate("the Gaussians to write")
 
 
 def write_ply(gaussians: Gaussians, path: Path) -> None:
@@ -126,5 +124,5 @@ def _notes(comments: tuple[str, ...]) -> list[str]:
     """What the tools that state how a file is to be drawn say: it is not ours to draw another way silently."""
     spoken = {comment.lower() for comment in comments}
     if spoken & {"splatrendermode: mip", "antialiased 1"}:
-        return ["it was trained with antialiasing, which our rasteriser does not do"]
+        return [ANTIALIASED]
     return ["it holds 2D Gaussians; they are read as flat ones"] if "splatrendermode: 2dgs" in spoken else []

@@ -28,9 +28,9 @@ from recon.core.files import inside, read_bytes, replacing
 from recon.scene.formats.codebook import SIZE, nearest, palette, scalar_codebook
 from recon.scene.formats.compressed_ply import morton_order
 from recon.scene.formats.json_text import parse_json
-from recon.scene.formats.ply import require_static
 from recon.scene.formats.quats import RANGE, drop_largest, restore_largest
 from recon.scene.formats.splats import (
+    ANTIALIASED,
     LOGIT_OF_BYTE,
     MAX_COUNT,
     MAX_INFLATION,
@@ -38,6 +38,7 @@ from recon.scene.formats.splats import (
     Splats,
     arrays,
     blocks,
+    require_static,
     sigmoid,
     to_byte,
     unreadable,
@@ -202,8 +203,7 @@ def _read(path: Path, load: Load, room: int) -> Splats:
         book = _numbers(meta, "shN", "codebook", SIZE, path)
         _fill_bands(columns.sh, rows("shN", 1, 2), pixels("shN", 0, 2), book, path)
     columns.take(count)
-    note = "it was trained with antialiasing, which our rasteriser does not do"
-    return Splats(columns.table(path), notes=(note,) if meta.get("antialias") is True else ())
+    return Splats(columns.table(path), notes=(ANTIALIASED,) if meta.get("antialias") is True else ())
 
 
 def _fill_means(means: np.ndarray, steps: np.ndarray, low: np.ndarray, high: np.ndarray) -> None:

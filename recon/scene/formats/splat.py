@@ -13,7 +13,6 @@ import numpy as np
 
 from recon.core.files import replacing
 from recon.geometry.sh import sh0_to_rgb
-from recon.scene.formats.ply import require_static
 from recon.scene.formats.splats import (
     LOGIT_OF_BYTE,
     MAX_COUNT,
@@ -23,6 +22,7 @@ from recon.scene.formats.splats import (
     arrays,
     blocks,
     log_scale,
+    require_static,
     sigmoid,
     to_byte,
     unreadable,

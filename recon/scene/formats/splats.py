@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from recon.core.errors import InputError
+from recon.core.errors import InputError, UsageError
 from recon.geometry.sh import SH_C0
 from recon.scene.formats.axes import UNSTATED
 from recon.scene.gaussians import STATIC, Gaussians
@@ -23,6 +23,7 @@ MAX_FILE = 16 * 1024**3  # bytes
 MAX_COUNT = 2**28  # Gaussians
 MAX_INFLATION = 1032  # bytes out of one compressed byte: deflate cannot do more
 ALWAYS_LOG_SCALE = -20.0  # of a linear scale of zero, which has no logarithm
+ANTIALIASED = "it was trained with antialiasing, which scenes here are drawn without"
 AGAIN = "Export it again with the tool that made it."
 
 
@@ -54,6 +55,15 @@ class Splats:
 def unreadable(path: Path, kind: str, why: str, fix: str = AGAIN) -> InputError:
     """The error for `path`, which was taken for a file of that kind."""
     return InputError(f"{path} is not a {kind} file", why=why, fix=fix)
+
+
+def require_static(gaussians: Gaussians, path: Path, kind: str) -> Gaussians:
+    """The validated table; UsageError when it moves, which files of that kind cannot say."""
+    if bool((gaussians.kind != STATIC).any()):
+        raise UsageError(
+            f"cannot write {path}", why=f"{kind} files know no motion", fix="Freeze the scene at one time first."
+        )
+    return gaussians.validate("the Gaussians to write")
 
 
 def blocks(count: int) -> Iterator[slice]:

@@ -14,7 +14,6 @@ Axes are rub (x right, y up, z back) by definition.
 
 from __future__ import annotations
 
-import math
 import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -24,14 +23,15 @@ import numpy as np
 
 from recon.core.errors import InputError
 from recon.core.files import replacing
-from recon.scene.formats.ply import require_static
 from recon.scene.formats.quats import RANGE, drop_largest, restore_largest
 from recon.scene.formats.splats import (
+    ANTIALIASED,
     LOGIT_OF_BYTE,
     Columns,
     Splats,
     arrays,
     blocks,
+    require_static,
     sigmoid,
     to_byte,
     unreadable,
@@ -216,12 +216,7 @@ def _notes(header: Header) -> tuple[str, ...]:
     if header.degree > 3:
         notes.append("its colours have band 4, which is left out")
     if header.antialiased:
-        notes.append("it was trained with antialiasing, which our rasteriser does not do")
+        notes.append(ANTIALIASED)
     if header.extensions:
         notes.append("it carries extensions of a vendor, which are not read")
     return tuple(notes)
-
-
-def reach(bits: int = FRACTIONAL_BITS) -> float:
-    """How far from the origin a Gaussian can lie with that many fractional bits, in units."""
-    return math.ldexp(MAX_POSITION, -bits)

@@ -123,6 +123,7 @@ def _checked(path: Path, header: Header, room: int, versions: tuple[int, ...]) -
 
 def _plain(path: Path, file: BinaryIO) -> Take:
     def take(size: int) -> bytes:
+        """Exactly `size` more bytes; InputError when there are fewer."""
         data = file.read(size)
         if len(data) != size:
             raise unreadable(path, KIND, "it ends before its Gaussians do")
@@ -135,6 +136,7 @@ def _inflating(path: Path, file: BinaryIO) -> Take:
     inflater = zlib.decompressobj(31)
 
     def take(size: int) -> bytes:
+        """Exactly `size` more bytes; InputError when there are fewer."""
         parts, missing = [], size
         while missing > 0:
             source = inflater.unconsumed_tail or file.read(PIECE)
@@ -157,6 +159,7 @@ def _zstd_stream(path: Path, file: BinaryIO, start: int, packed: int) -> Take:
     reader = zstd.ZstdDecompressor(max_window_size=WINDOW).stream_reader(file.read(packed))
 
     def take(size: int) -> bytes:
+        """Exactly `size` more bytes; InputError when there are fewer."""
         try:
             data = bytes(reader.read(size))
         except zstd.ZstdError as error:
