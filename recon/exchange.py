@@ -11,6 +11,7 @@ from pathlib import Path
 from recon.config import ConvertConfig, ExportConfig
 from recon.core.errors import StorageError, UsageError
 from recon.core.events import Artifact, Event, Message, StageFinished, StageStarted
+from recon.core.files import write_bytes
 from recon.dataset import LAYOUTS, export_dataset
 from recon.scene.folder import find_scene, load_scene
 from recon.scene.formats.axes import rotation, spelled, turned, turned_bodies
@@ -61,6 +62,9 @@ def export(config: ExportConfig) -> Iterator[Event]:
         bodies, span = (tuple(scene.bodies), scene.time_range) if moving else ((), (t, t))
         whole = Splats(turned(g, turn), target, (), turned_bodies(bodies, turn), span, frames, scene.metric)
         _write(one, whole, out)
+    if sequence:
+        rows = [f"{k:06d}{one.suffix},{t!r}" for k, t in enumerate(times)]
+        write_bytes(config.out / "timestamps.csv", "\n".join(["file,time_s", *rows, ""]).encode())
     yield StageFinished("export", time.monotonic() - started, {"files": float(len(times))})
     yield Artifact("splats", config.out)
 

@@ -45,7 +45,10 @@ def test_a_sequence_is_one_file_per_frame_time(tmp_path: Path, capsys: pytest.Ca
         capsys, "export", tmp_path / "lab", "--to", "ply-sequence", "--out", tmp_path / "seq", "--console", "json"
     )
     assert done.code == 0, done.errors
-    assert sorted(p.name for p in (tmp_path / "seq").iterdir()) == ["000000.ply", "000001.ply", "000002.ply"]
+    assert sorted(p.name for p in (tmp_path / "seq").iterdir()) == [
+        *(f"{k:06d}.ply" for k in range(3)), "timestamps.csv",
+    ]  # fmt: skip
+    assert (tmp_path / "seq" / "timestamps.csv").read_text().splitlines()[2] == "000001.ply,0.5"
     assert torch.equal(read_ply(tmp_path / "seq" / "000002.ply").gaussians.means, s.frozen(1.0).means)
 
 

@@ -46,6 +46,8 @@ class _File:
     columns: Columns | None = None
     time: np.ndarray | None = None  # [N, 6] velocity, centre, log sigma, whether it lives in time
     objects: np.ndarray | None = None  # [N] int64
+    windows: np.ndarray = field(default_factory=lambda: np.array([[0.0, np.inf]]))  # [W, 2] seconds
+    kept: np.ndarray = field(default_factory=lambda: np.zeros(0, bool))  # [N] whether seen in the first window
     filled: int = 0  # rows
     band_of: tuple[int, int] = (0, 0)  # rows of the last chunk
     axes: str = UNSTATED
@@ -85,7 +87,7 @@ def _record(found: _File, file: BinaryIO) -> bool:
         raise found.bad(f"a record of {length} bytes does not fit into it")
     known = {
         r.HEADER: _header, r.QUANTIZATION: _quantization, r.CHUNK: _chunk, r.BAND: _band, r.FRAME: _frame,
-        r.OBJECTS: _objects, r.TRACK: _track,
+        r.OBJECTS: _objects, r.TRACK: _track, r.WINDOWS: _windows,
     }  # fmt: skip
     if kind not in known:
         if kind == 0x10:
@@ -123,7 +125,15 @@ def _header(found: _File, fields: r.Fields) -> None:
     found.columns = Columns(found.count, found.degree)
     found.columns.sh[:] = 0
     found.time = np.zeros((found.count, 6), np.float32)
-    found.objects = np.zeros(found.count, np.int64)
+    found.objects, found.kept = np.zeros(found.count, np.int64), np.zeros(found.count, bool)
+
+
+def _windows(found: _File, fields: r.Fields) -> None:
+    (count,) = fields.take("I")
+    windows = np.frombuffer(fields.bytes(16 * count), "<f8").reshape(count, 2)
+    if count == 0 or np.isnan(windows).any():
+        raise found.bad("its windows of time cannot be")
+    found.windows = windows
 
 
 def _quantization(found: _File, fields: r.Fields) -> None:
@@ -178,8 +188,12 @@ def _fill(found: _File, columns: dict[int, np.ndarray], rows: slice) -> None:
         )
         time[:, 3] = columns.get(r.CENTRE, zero)[:, 0] * r.centre_step(steps["time"], sigma, forever)
         time[:, 4], time[:, 5] = log_sigma, ~forever
-    if r.WINDOW in columns and columns[r.WINDOW].any():
-        found.notes.add("it cuts Gaussians off at windows of time, which are left out")
+    window = columns.get(r.WINDOW, zero)[:, 0]
+    if window.min() < 0 or window.max() >= len(found.windows):
+        raise found.bad(f"a Gaussian is seen in window {window.max()} of {len(found.windows)}")
+    found.kept[rows] = found.windows[window, 0] <= found.windows[:, 0].min()
+    if not found.kept[rows].all() or (found.windows[window, 1] < found.duration).any():
+        found.notes.add("it cuts Gaussians off at windows of time; those of its first window are read, as uncut")
     if forever.any() and np.abs(time[forever, :3]).max() > 0:
         found.notes.add("some of its Gaussians move for ever; they are read as standing still")
     if r.OBJECT in columns:
@@ -261,6 +275,9 @@ def _splats(found: _File) -> Splats:
         found.notes.add("some Gaussians of its objects fade; they are read as staying")
     kind = np.where(rigid, RIGID, np.where(living, RESIDUAL, STATIC)).astype(np.uint8)
     g = _in_time(g, time, np.where(rigid, objects, 0), kind, start)
+    kept = found.kept[whole]
+    if not kept.all():
+        g = g.select(torch.from_numpy(kept))
     end = max(start, _number(found.ours.get("end"), start + found.duration))
     return Splats(g, found.axes, tuple(sorted(found.notes)), bodies, (start, end), metric=found.metric)
 

@@ -16,7 +16,7 @@ from recon.core.errors import InputError
 from recon.core.files import inside, read_bytes
 from recon.scene.formats.gltf import BIN_CHUNK, JSON_CHUNK, KIND, MAGIC, WIDTHS
 from recon.scene.formats.json_text import parse_json
-from recon.scene.formats.splats import unreadable
+from recon.scene.formats.splats import blocks, unreadable
 
 MAX_JSON = 256 * 2**20  # bytes; a .gltf may hold its buffers in it
 MAX_BUFFER = 4 * 2**30
@@ -70,8 +70,11 @@ class Buffers:
         if offset + (count - 1) * stride + width * item > length:
             raise unreadable(self.path, KIND, f"{label} declare {count} entries, more than their view holds")
         raw = self.buffers[buffer][start + offset : start + offset + (count - 1) * stride + width * item]
-        table = np.ndarray((count, width), form, raw.tobytes(), 0, (stride, item))
-        values = table.astype(np.float32)
+        # Rows may lie at any byte, so they are copied, a bounded number at once.
+        values = np.empty((count, width), np.float32)
+        for rows in blocks(count):
+            piece = raw[rows.start * stride : (rows.stop - 1) * stride + width * item].tobytes()
+            values[rows] = np.ndarray((rows.stop - rows.start, width), form, piece, 0, (stride, item))
         if entry.get("normalized") is True and component not in (FLOATS, INTEGERS):
             values = np.maximum(values / np.float32(top), np.float32(-1.0))
         return values[:, 0] if width == 1 else values

@@ -67,7 +67,7 @@ def read_gltf(path: Path) -> Splats:
     scene = tree.scene_words
     end = max([body.track.times[-1] for body in kept if body.track is not None], default=tree.start)
     return Splats(
-        Gaussians.concat(tables), AXES, (*reader.notes(), *tree.notes()), kept,
+        Gaussians.concat(tables) if len(tables) > 1 else tables[0], AXES, (*reader.notes(), *tree.notes()), kept,
         (tree.start, max(tree.start, float(end), tree.number(scene.get("end"), tree.start))),
         metric=scene.get("metric") is True,
     )  # fmt: skip

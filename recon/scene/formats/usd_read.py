@@ -100,7 +100,14 @@ def _read(u: SimpleNamespace, path: Path, stage: Any) -> Splats:
     if not (np.isfinite([start, end]).all() and max(abs(start), abs(end)) < 1e9):
         start = end = 0.0
     metric = own.get("metric") is True
-    return Splats(Gaussians.concat(tables), axes, tuple(sorted(notes)), kept, (start, max(start, end)), metric=metric)
+    return Splats(
+        Gaussians.concat(tables) if len(tables) > 1 else tables[0],
+        axes,
+        tuple(sorted(notes)),
+        kept,
+        (start, max(start, end)),
+        metric=metric,
+    )
 
 
 def _upwards(prim: Any) -> list[Any]:

@@ -18,6 +18,7 @@ from recon.core.errors import InputError
 from recon.scene.formats.fourdgs import write_fourdgs
 from recon.scene.formats.fourdgs_read import read_fourdgs
 from recon.scene.formats.fourdgs_records import Fields, stream
+from recon.scene.formats.ply import write_ply
 from recon.scene.formats.registry import read_splats
 from recon.scene.formats.splats import Splats
 from recon.scene.gaussians import RESIDUAL
@@ -94,6 +95,22 @@ def test_the_formats_own_validator_finds_nothing(tmp_path: Path) -> None:
         write_fourdgs(splats, tmp_path / f"{k}.4dgs")
         done = subprocess.run([str(PROGRAM), "validate", tmp_path / f"{k}.4dgs"], capture_output=True, text=True)
         assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.skipif(PROGRAM is None, reason="fourdgs is not installed")
+def test_a_sequence_of_ours_becomes_one_of_theirs(tmp_path: Path) -> None:
+    (tmp_path / "seq").mkdir()
+    for k in range(2):
+        g = tame(20, 0)
+        write_ply(replace(g, means=g.means + k), tmp_path / "seq" / f"{k:06d}.ply")
+    command = [str(PROGRAM), "convert", tmp_path / "seq", "-o", tmp_path / "a.4dgs", "--fps", "2", "--profile", "fine"]
+    subprocess.run(command, check=True, capture_output=True)
+    found = read_fourdgs(tmp_path / "a.4dgs")
+    assert "first window" in " ".join(found.notes)
+    back = found.gaussians.select(torch.cdist(tame(20, 0).means, found.gaussians.means).argmin(1))
+    assert len(found.gaussians) == 20
+    torch.testing.assert_close(back.means, tame(20, 0).means, atol=0.01, rtol=0)
+    torch.testing.assert_close(back.log_scales, tame(20, 0).log_scales, atol=0.02, rtol=0)
 
 
 def test_the_formats_own_reader_sees_the_same(tmp_path: Path) -> None:
