@@ -86,7 +86,7 @@ def _described(g: Gaussians) -> tuple[dict[str, Any], Iterator[tuple[str, np.nda
     }
     rows, label, bands = np.empty((0, 0), np.float32), np.empty(0, np.int64), np.empty(0, np.float32)
     if g.degree:
-        rows, label = palette(np.ascontiguousarray(sh[:, 1:]).reshape(len(g), -1), LABELS)
+        rows, label = palette(sh.reshape(len(g), -1)[:, 3:], LABELS)
         bands = scalar_codebook(rows)
         files = ["shN_centroids.webp", "shN_labels.webp"]
         meta["shN"] = {"count": len(rows), "bands": g.degree, "codebook": bands.tolist(), "files": files}
