@@ -222,4 +222,9 @@ class DoctorConfig:
     backend: str = "auto"
     json: bool = False
     """Print one JSON object instead of lines."""
+    full: bool = False
+    """Put the device through its trials too (operators, precision, checkpoints, training, timings; a minute or so) and
+    write doctor-<device>.json and .md. With --json a named accelerator always is."""
+    out: Path = Path(".")
+    """Folder for those two files."""
     console: Literal["auto", "rich", "plain", "json"] = "auto"
