@@ -11,6 +11,8 @@ import torch
 from recon.cli import main
 from recon.trials.operators import recorded
 
+RECORDED_WITH = "2.13."
+
 
 def test_the_doctor_tries_the_device_and_says_simulated(
     tmp_path: Path, musa: torch.device, capsys: pytest.CaptureFixture[str]
@@ -32,6 +34,8 @@ def test_the_doctor_tries_the_device_and_says_simulated(
 
 def test_the_doctors_list_covers_what_this_suite_asked_for(musa: torch.device) -> None:
     """What the device was asked for up to here is among the calls that an owner's doctor replays."""
+    if not torch.__version__.startswith(RECORDED_WITH):
+        pytest.skip(f"recorded with torch {RECORDED_WITH}: another one composes a few calls of other operators")
     replayed = {call["op"] for call in recorded()}
     asked = {line.split()[0] for line in torch.ops.musa_sim.calls()}
     tested_only = {"aten::logical_not", "aten::sin", "aten::remainder.Scalar"}

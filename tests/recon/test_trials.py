@@ -113,6 +113,15 @@ def test_the_whole_report_on_the_cpu(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert "| **no** | trial | operators |" in page and "simulated" not in page
 
 
+def test_a_training_that_nobody_offers_is_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(report, "trials", dict)
+    for name in ("precision", "operators", "checkpoint", "timings"):
+        monkeypatch.setattr(report, f"_{name}", lambda device: (True, "", {}))
+    found = {trial.name: trial for trial in report.run_trials(CPU)}
+    assert not found["training ppo"].ok and "not tried" in found["training ppo"].text
+    assert not found["training fit"].ok and found["precision"].ok
+
+
 def test_the_exit_code_says_that_all_passed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys) -> None:
     monkeypatch.setattr("recon.doctor.PROBE_SECONDS", 0.0)
     monkeypatch.setattr("recon.doctor.run_trials", lambda device: iter([report.Trial("precision", True, "fine")]))
