@@ -50,7 +50,13 @@ Command = Union[  # noqa: UP007 - tyro takes the subcommands of a Union; the mem
     Annotated[ExportConfig, tyro.conf.subcommand("export", description="A scene in another format.")],
     Annotated[ConvertConfig, tyro.conf.subcommand("convert", description="A file of Gaussians in another format.")],
     Annotated[
-        DoctorConfig, tyro.conf.subcommand("doctor", description="What this machine can run, and what is missing.")
+        DoctorConfig,
+        tyro.conf.subcommand(
+            "doctor",
+            description="What this machine can run, and what is missing. Exit code 0: the device and backend asked for "
+            "can be used and every trial that was made passed; 5: one of the two is missing; 9: the device failed a "
+            "trial. Optional packages that are missing do not change it.",
+        ),
     ],
 ]
 

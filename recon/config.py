@@ -179,11 +179,17 @@ class ExportConfig:
     scene: tyro.conf.Positional[Path]
     """Scene folder."""
     to: str
-    """ply, compressed-ply, splat or spz: one instant. With -sequence (ply-sequence): a folder, one file a frame."""
+    """ply, compressed-ply, splat, sog or spz: one instant. gltf, usd or 4dgs: with its motion. With -sequence
+    (ply-sequence): a folder, one file a frame. nerfstudio or colmap: the pictures and cameras it was made from."""
     out: Path
-    """File to write; of a sequence, the folder."""
+    """File to write; of a sequence or a data set, the folder."""
     time: float | None = None
-    """The instant, seconds on the scene's clock. Default: its first."""
+    """The instant, seconds on the scene's clock. Default: its first; with gltf, usd and 4dgs the whole motion; with
+    nerfstudio and colmap all frames."""
+    videos: Path | None = None
+    """Folder of the recordings, for nerfstudio and colmap."""
+    every: int = 1
+    """With nerfstudio and colmap: only each so many-th frame."""
     axes: str = ""
     """Axes to write, such as rdf (x right, y down, z forward), rub or rfu. Default: the format's, else the scene's."""
     console: Literal["auto", "rich", "plain", "json"] = "auto"
@@ -194,11 +200,12 @@ class ConvertConfig:
     """A file of Gaussians in another format, and what that cannot carry."""
 
     source: tyro.conf.Positional[Path]
-    """File to read: ply, compressed ply, splat, ksplat or spz, told by its content where that says it."""
+    """File to read: ply, compressed ply, splat, ksplat, sog, spz, glTF, USD or 4dgs, told by its content where it can
+    be."""
     target: tyro.conf.Positional[Path]
     """File to write; its ending tells the format."""
     to: str = ""
-    """Format to write (ply, compressed-ply, splat, spz) when the ending does not tell."""
+    """Format to write (ply, compressed-ply, splat, sog, spz, gltf, usd, 4dgs) when the ending does not tell."""
     axes_in: str = ""
     """Axes of the source when the file does not state them. Default: rdf (x right, y down, z forward)."""
     axes: str = ""
@@ -215,4 +222,9 @@ class DoctorConfig:
     backend: str = "auto"
     json: bool = False
     """Print one JSON object instead of lines."""
+    full: bool = False
+    """Put the device through its trials too (operators, precision, checkpoints, training, timings; a minute or so) and
+    write doctor-<device>.json and .md. With --json a named accelerator always is."""
+    out: Path = Path(".")
+    """Folder for those two files."""
     console: Literal["auto", "rich", "plain", "json"] = "auto"

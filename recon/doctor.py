@@ -20,10 +20,11 @@ import torch
 import recon
 from recon.config import DoctorConfig
 from recon.core.device import VENDORS, describe_device, describe_devices, resolve_device, synchronize
-from recon.core.errors import ReconError, UnavailableError
-from recon.core.events import Event, Message
+from recon.core.errors import ReconError, TrialError, UnavailableError
+from recon.core.events import Artifact, Event, Message
 from recon.render.api import rasterize
 from recon.render.backends import CPU, describe_backends, select_name
+from recon.trials.report import run_trials, write_pages
 
 FORMAT, VERSION = "recon-doctor", 1
 PROBE_SECONDS = 1.0  # of drawing, after the first picture
@@ -61,14 +62,16 @@ class Check:
     facts: dict[str, Any] = field(default_factory=dict)
 
     def __str__(self) -> str:
-        line = f"{'ok     ' if self.ok else 'MISSING'} {self.group} {self.name}: {self.text}".rstrip(" :")
+        bad = "FAILED " if self.group == "trial" else "MISSING"
+        line = f"{'ok     ' if self.ok else bad} {self.group} {self.name}: {self.text}".rstrip(" :")
         return f"{line}. Fix: {self.fix}" if self.fix and not self.ok else line
 
 
 def doctor(config: DoctorConfig) -> Iterator[Event]:
-    """One message per check, or with `json` one JSON object on standard output and no message.
+    """One message per check, or with `json` one JSON object on standard output and no message but of files written.
 
-    Everything is reported before a device or backend that was named and is missing stops it with UnavailableError.
+    Everything is reported before it ends in an error: UnavailableError when the device or backend that was named is
+    missing, TrialError when the device was put through its trials and failed one.
     """
     checks: list[Check] = []
     for check in examine(config):
@@ -77,26 +80,57 @@ def doctor(config: DoctorConfig) -> Iterator[Event]:
             yield Message("info", str(check))
     failure: ReconError | None = None
     try:
-        probe = measure_speed(config.device, config.backend)
-        checks.append(probe)
-        if not config.json:
-            yield Message("info", str(probe))
+        for check in _measured(config):
+            checks.append(check)
+            if not config.json:
+                yield Message("info", str(check))
+        failure = failed_trials(checks, config)
     except UnavailableError as error:
         failure = error
+    answer = as_json(checks, failure)
+    if wants_trials(config):
+        yield from (Artifact("report", page) for page in write_pages(config.out, config.device, answer))
     if config.json:
-        sys.stdout.write(json.dumps(as_json(checks, failure), indent=1, allow_nan=False) + "\n")
+        sys.stdout.write(json.dumps(answer, indent=1, allow_nan=False) + "\n")
         sys.stdout.flush()
     if failure is not None:
         raise failure
 
 
+def failed_trials(checks: list[Check], config: DoctorConfig) -> TrialError | None:
+    """The error that names the failed trials; None when there is none."""
+    names = [check.name for check in checks if check.group == "trial" and not check.ok]
+    if not names:
+        return None
+    fix = f"Attach doctor-{config.device.replace(':', '')}.json and .md to an issue."
+    return TrialError(f"device {config.device!r} failed {len(names)} of its trials", why=", ".join(names), fix=fix)
+
+
+def wants_trials(config: DoctorConfig) -> bool:
+    """Whether the device is put through its trials."""
+    named = config.device.partition(":")[0] not in ("auto", CPU)
+    return config.full or (config.json and named)
+
+
+def _measured(config: DoctorConfig) -> Iterator[Check]:
+    """What takes time: the speed of drawing, then the trials where they are wanted."""
+    yield measure_speed(config.device, config.backend)
+    if wants_trials(config):
+        for trial in run_trials(resolve_device(config.device)):
+            yield Check("trial", trial.name, trial.ok, trial.text, facts=trial.facts)
+
+
 def as_json(checks: list[Check], failure: ReconError | None = None) -> dict[str, Any]:
-    """The checks as one JSON object; `ok` says whether what was asked for can run."""
+    """The checks as one JSON object; `ok` says what the exit code says: what was asked for runs, and no trial failed.
+
+    `simulated` says whether a device among the checks is the tests' stand-in for a real one.
+    """
     return {
         "format": FORMAT,
         "version": VERSION,
         "recon": recon.__version__,
         "ok": failure is None,
+        "simulated": any(check.group == "device" and "simulated" in check.text for check in checks),
         "error": str(failure) if failure is not None else None,
         "checks": [asdict(check) for check in checks],
     }

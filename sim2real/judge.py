@@ -15,7 +15,7 @@ import torch
 from numpy.typing import NDArray
 
 from recon.core.config import from_dict
-from recon.core.device import resolve_device
+from recon.core.device import resolve_device, set_strict_precision
 from recon.core.errors import InputError, UsageError, did_you_mean
 from recon.core.events import Artifact, Event, Message, StageFinished, StageStarted
 from recon.core.files import publishing, sha256_file
@@ -53,6 +53,7 @@ def judge(options: EvalOptions) -> Iterator[Event]:
         raise UsageError("--episodes must be at least 1", why=f"got {options.episodes}")
     scene = find_scene(options.scene)
     device = resolve_device(options.device)
+    set_strict_precision()
     fallback = Path("runs") / f"{scene.name}-{options.task or 'reach'}"
     policies = [contestant(options.policy, fallback, device, options.seed)]
     baseline = options.baseline or _own_clone(policies[0])

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from recon.core.config import dump_yaml, from_dict, load_yaml, to_dict
-from recon.core.device import resolve_device
+from recon.core.device import resolve_device, set_strict_precision
 from recon.core.errors import UsageError, did_you_mean
 from recon.core.events import Artifact, Event, Message, Progress, StageFinished, StageStarted
 from recon.core.files import locked, read_json, sha256_file, write_bytes, write_json
@@ -82,6 +82,7 @@ def train(options: TrainOptions) -> Iterator[Event]:
     scene = find_scene(options.scene)
     preset = _seeded(load_preset(options.preset), options.seed)
     device = resolve_device(options.device)
+    set_strict_precision()
     task = load_task(options.task)
     out = options.out or Path("runs") / f"{scene.name}-{task.task}"
     out.mkdir(parents=True, exist_ok=True)

@@ -28,6 +28,8 @@ class Vendor:
         visible_variable: Environment variable that hides devices, "" for the CPU.
         collective: torch.distributed backend.
         fix: What to do when the device is missing.
+
+    The device's torch module is `torch.<name>`: memory, synchronisation and names are asked of it.
     """
 
     name: str
@@ -133,10 +135,40 @@ def synchronize(device: torch.device) -> None:
         runtime.synchronize(device)
 
 
+@dataclass(frozen=True)
+class DeviceMemory:
+    """Bytes: held by tensors now, the most that they held, not used by anybody, and all there are. Zeros on the CPU."""
+
+    allocated: int = 0
+    peak: int = 0
+    free: int = 0
+    total: int = 0
+
+
+def memory_bytes(device: torch.device) -> DeviceMemory:
+    """Return the state of a device's own memory; see `recon doctor` for the CPU's."""
+    runtime = _runtime(VENDORS[device.type])
+    if runtime is None:
+        return DeviceMemory()
+    free, total = runtime.mem_get_info(device)
+    return DeviceMemory(
+        int(runtime.memory_allocated(device)), int(runtime.max_memory_allocated(device)), int(free), int(total)
+    )
+
+
 def peak_memory_bytes(device: torch.device) -> int:
     """Return the largest memory [bytes] that torch held on `device`; 0 on the CPU."""
-    runtime = _runtime(VENDORS[device.type])
-    return int(runtime.max_memory_allocated(device)) if runtime is not None else 0
+    return memory_bytes(device).peak
+
+
+def seed_all(seed: int) -> None:
+    """Seed the generators that torch keeps for the CPU and for every device.
+
+    Our own code draws from `recon.core.seeding` instead; this is for code that cannot be told.
+    """
+    import torch
+
+    torch.manual_seed(seed)  # seeds a registered device's generators too
 
 
 def set_strict_precision() -> None:
@@ -165,7 +197,7 @@ def _missing(vendor: Vendor) -> str:
         return f"the package {vendor.plugin} is not installed"
     try:
         importlib.import_module(vendor.plugin)
-    except (ImportError, OSError, RuntimeError) as error:
+    except (ImportError, OSError, RuntimeError) as error:  # OSError: the driver's library is not in this container
         return f"the package {vendor.plugin} does not load ({error})"
     return ""
 

@@ -6,6 +6,7 @@ Each class carries the process exit code that the command line returns for it:
     2  wrong usage or config    6  storage: disk full, read-only, no permission
     3  bad input file           7  the computation diverged (NaN, Inf)
     4  bad calibration          8  a file of ours is damaged
+                                9  a device failed its trials (`recon doctor`)
     130 interrupted (Ctrl-C), everything saved
 """
 
@@ -79,6 +80,12 @@ class CorruptError(ReconError):
     """A file that we wrote has changed since: truncated, or a byte flipped."""
 
     exit_code = 8
+
+
+class TrialError(ReconError):
+    """A device does not compute what the CPU does, or does not run what we need."""
+
+    exit_code = 9
 
 
 class Interrupted(ReconError):

@@ -66,4 +66,7 @@ class ColourModel:
             parameter.copy_(tensors[f"colour.{name}"])
             state = {key: tensors.get(f"colour.{name}.{key}") for key in ("step", "exp_avg", "exp_avg_sq")}
             if all(value is not None for value in state.values()):
-                self.optimizer.state[parameter] = {k: v.clone() for k, v in state.items() if v is not None}
+                moments = {
+                    k: v.to(parameter.device, copy=True) for k, v in state.items() if v is not None and k != "step"
+                }
+                self.optimizer.state[parameter] = {"step": tensors[f"colour.{name}.step"].clone(), **moments}

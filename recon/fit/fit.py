@@ -299,7 +299,7 @@ class Fit:
         shown = 0.0
         with deferred_interrupt() as stop:
             while self.step < stage.iterations:
-                self._advance()
+                self.advance()
                 if stop.asked:
                     self._stop(checkpoints)
                 if (
@@ -313,7 +313,7 @@ class Fit:
                     yield Progress(stage.name, self.step, stage.iterations, dict(self.average))
         yield StageFinished(stage.name, time.monotonic() - started, dict(self.average))
 
-    def _advance(self) -> None:
+    def advance(self) -> None:
         """One iteration, and the relocation that may follow it."""
         settings = self.settings
         self.iterate()

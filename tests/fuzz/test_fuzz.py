@@ -11,6 +11,8 @@ from tests.fuzz.damage import TARGETS, fuzz
 def test_damaged_files_are_read_or_refused_in_one_line(name: str, tmp_path: Path) -> None:
     if name == "spz":
         pytest.importorskip("zstandard")
-    outcome = fuzz(name, tmp_path, seed=1, files=120)
+    if name == "usd":
+        pytest.importorskip("pxr")
+    outcome = fuzz(name, tmp_path, seed=1, files=60 if name in ("gltf", "usd") else 120)
     assert not outcome.failures, outcome.failures[0]
-    assert outcome.refused > 20 and outcome.read > 5
+    assert outcome.refused > 15 and outcome.read > 5

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import ast
+import inspect
+import sys
+
 import pytest
 
+from tests.lint import device_rules
 from tests.lint.device_rules import DEVICE_MODULE, check
 from tests.lint.source import LIBRARY, ROOT, python_files
 
@@ -26,6 +31,7 @@ PLANTED = [
     ("M05", "from torch import randn\nx = randn(3)"),
     ("M05", "import torch\ng = torch.Generator()"),
     ("M06", "import torch\nx = torch.float64"),
+    ("M06", "from torch import float64\nx = float64"),
     ("M06", "def f(x): return x.double()"),
     ("M06", "import torch\ndef f(a, d): return torch.from_numpy(a).to(d)"),
     ("M07", "def f(loader): return loader(pin_memory=True)"),
@@ -40,7 +46,10 @@ PLANTED = [
     ("M10", "import torch\ndef f(m): return torch.compile(m)"),
     ("M10", "import torch\n@torch.compile\ndef f(x): return x"),
     ("M10", "import torch\nx = torch.accelerator.memory_reserved()"),
+    ("M10", "def f(torch): return torch.xpu.make_graphed_callables"),
     ("M11", "import tomllib"),
+    ("M11", "raise ExceptionGroup('several', [])"),
+    ("M11", "def f(error): error.add_note('why')"),
     ("M11", "from typing import Self"),
     ("M11", "import numpy as np\nx = np.concat([[1], [2]])"),
     ("M11", "import torch\nx = torch.optim.Muon"),
@@ -69,6 +78,29 @@ def test_clean_code_has_no_finding(source: str) -> None:
 
 def test_every_rule_has_a_planted_example() -> None:
     assert {rule for rule, _ in PLANTED} == {f"M{number:02d}" for number in range(1, 12)}
+
+
+def test_every_way_to_break_a_rule_has_a_planted_example(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each place in the rules' source that reports something is reached by a planted example of its rule."""
+    reached: set[int] = set()
+    report = device_rules._Visitor.report
+
+    def noted(self, rule, node, text):
+        reached.add(sys._getframe(1).f_lineno)
+        report(self, rule, node, text)
+
+    monkeypatch.setattr(device_rules._Visitor, "report", noted)
+    for _, source in PLANTED:
+        check(source, "recon/example.py")
+    tree = ast.parse(inspect.getsource(device_rules))
+    calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call) and ast.unparse(node.func) == "self.report"]
+    assert len(calls) > 20 and {call.lineno for call in calls} - reached == set()
+
+
+@pytest.mark.parametrize("name", ["docs/musa.md", "docs/musa.zh.md"])
+def test_the_guide_has_a_line_for_every_rule(name: str) -> None:
+    lines = (ROOT / name).read_text().splitlines()
+    assert [line[2:5] for line in lines if line.startswith("| M")] == [f"M{number:02d}" for number in range(1, 12)]
 
 
 def test_a_waiver_without_a_reason_does_not_count() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 import torch
@@ -36,7 +37,7 @@ def test_every_check_is_a_line() -> None:
         assert f"package {package}: " in text
     assert "backend cpu" in text and "backend reference" in text and "codec decoders" in text
     assert "ms forward" in found[-1] and "ms backward" in found[-1]
-    assert "musa" not in text  # only the device asked for
+    assert "device musa" not in text  # only the device asked for
 
 
 def test_auto_describes_every_vendor() -> None:
@@ -55,14 +56,14 @@ def test_json_is_one_object_on_standard_output_and_no_message(capsys: pytest.Cap
 
 
 def test_a_missing_device_is_an_error_after_the_whole_answer(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     def nowhere(name: str) -> torch.device:
         raise UnavailableError(f"device {name!r} is not available", why="none here", fix="Use --device cpu.")
 
     monkeypatch.setattr(module, "resolve_device", nowhere)
     with pytest.raises(UnavailableError, match="not available"):
-        list(doctor(DoctorConfig(device="musa", json=True)))
+        list(doctor(DoctorConfig(device="musa", json=True, out=tmp_path)))
     data = json.loads(capsys.readouterr().out)
     assert data["ok"] is False and "none here" in data["error"]
     assert {check["group"] for check in data["checks"]} >= {"system", "package", "device", "backend", "codec"}

@@ -15,6 +15,8 @@ from recon.core.errors import InputError, UsageError
 from recon.geometry.sh import SH_C0
 from recon.scene.formats.axes import UNSTATED
 from recon.scene.gaussians import STATIC, Gaussians
+from recon.scene.motion import freeze
+from recon.scene.scene import Body
 
 BLOCK = 1 << 14  # rows handled at once: what lies between file and table stays small and in the cache
 MAX_FILE = 16 * 1024**3  # bytes
@@ -27,11 +29,27 @@ AGAIN = "Export it again with the tool that made it."
 
 @dataclass(frozen=True, eq=False)
 class Splats:
-    """Static Gaussians as a file held them. axes: what the file says of its axes (UNSTATED: nothing)."""
+    """Gaussians as a file held them. axes: what the file says of its axes (UNSTATED: nothing).
+
+    Files of most formats hold static ones; those of a few hold bodies on their tracks, and rows that live in time.
+    """
 
     gaussians: Gaussians
     axes: str = UNSTATED
     notes: tuple[str, ...] = ()  # what a person should know of the reading
+    bodies: tuple[Body, ...] = ()
+    time_range: tuple[float, float] = (0.0, 0.0)  # seconds
+    frame_times: tuple[float, ...] = ()  # seconds, of the pictures it was made from
+    metric: bool = False  # whether the unit is known to be the metre
+
+    @property
+    def moves(self) -> bool:
+        """Whether it holds anything but static rows."""
+        return bool((self.gaussians.kind != STATIC).any())
+
+    def frozen(self, t: float) -> Gaussians:
+        """Static rows of the world: where everything is at `t` seconds."""
+        return freeze(self.gaussians, {body.id: body.pose_at(t) for body in self.bodies}, t)
 
 
 def unreadable(path: Path, kind: str, why: str, fix: str = AGAIN) -> InputError:
@@ -103,6 +121,12 @@ def arrays(g: Gaussians, rows: slice) -> tuple[np.ndarray, np.ndarray, np.ndarra
     return means, log_scales, unit(quats), logits, sh
 
 
+def doubles(column: torch.Tensor) -> np.ndarray:
+    """A column as float64, on the CPU."""
+    result: np.ndarray = column.detach().cpu().numpy().astype(np.float64)
+    return result
+
+
 def unit(quats: np.ndarray) -> np.ndarray:
     """Unit quaternions [N, 4] along `quats`; zero becomes no rotation."""
     norm = np.sqrt((quats.astype(np.float64) ** 2).sum(1, keepdims=True))
@@ -121,6 +145,13 @@ SH0_OF_BYTE = ((np.arange(256) / 255.0 - 0.5) / SH_C0).astype(np.float32)  # byt
 def sigmoid(x: np.ndarray) -> np.ndarray:
     """1 / (1 + exp(-x)), without overflow."""
     result: np.ndarray = 0.5 * np.tanh(0.5 * x) + 0.5
+    return result
+
+
+def logit(share: np.ndarray) -> np.ndarray:
+    """float32 log(x / (1 - x)); 0 and 1 stand for what is a little inside."""
+    x = np.clip(share.astype(np.float64), 1e-9, 1.0 - 2.0**-25)
+    result: np.ndarray = np.log(x / (1.0 - x)).astype(np.float32)
     return result
 
 

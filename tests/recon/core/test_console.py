@@ -165,7 +165,7 @@ def test_exit_codes_are_the_documented_ones() -> None:
     classes = [value for value in vars(errors).values() if isinstance(value, type) and issubclass(value, ReconError)]
     assert {kind.__name__: kind.exit_code for kind in classes} == {
         "ReconError": 1, "UsageError": 2, "InputError": 3, "CalibrationError": 4, "UnavailableError": 5,
-        "StorageError": 6, "DivergedError": 7, "CorruptError": 8, "Interrupted": 130,
+        "StorageError": 6, "DivergedError": 7, "CorruptError": 8, "TrialError": 9, "Interrupted": 130,
     }  # fmt: skip
 
 

@@ -151,7 +151,7 @@ def test_gsply_reads_our_spz_as_we_do(tmp_path: Path, version: int) -> None:
 
 
 @pytest.mark.skipif(shutil.which("splat-transform") is None, reason="splat-transform (Node) is not installed")
-@pytest.mark.parametrize("name", ["compressed-ply", "splat", "spz"])
+@pytest.mark.parametrize("name", ["compressed-ply", "splat", "sog", "spz"])
 def test_splat_transform_reads_what_we_write(tmp_path: Path, name: str) -> None:
     one, g = FORMATS[name], tame()
     assert one.write is not None

@@ -1,0 +1,96 @@
+"""`recon build --device musa --backend reference`: a scene with the bytes of one built on the CPU."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+from recon.capture.video import write_mp4
+from recon.cli import main
+from recon.core.checkpoint import latest_checkpoint
+from recon.core.files import write_json
+from recon.fit.colour import ColourModel
+from recon.fit.fit import Fit
+from recon.geometry.rig import Rig, rig_to_json
+from recon.trials.fitting import tiny_fit
+from recon.trials.recording import ray_trace, ring_of_cameras
+
+FRAMES = 6
+SETTINGS = (
+    "--fit.iterations-static 8 --fit.iterations-joint 6 --fit.budget 200 --fit.budget-residual 80 --fit.patch 32 "
+    "--fit.relocate-every 4 --fit.relocate-from 4"
+).split()
+
+
+@pytest.fixture(scope="module")
+def recording(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """rig.json and cams/ with four videos of six frames."""
+    root = tmp_path_factory.mktemp("recorded")
+    (root / "cams").mkdir()
+    cameras = ring_of_cameras(4)
+    for camera in cameras:
+        write_mp4(root / "cams" / f"{camera.name}.mp4", (ray_trace(camera, k / FRAMES)[0] for k in range(FRAMES)), 10.0)
+    write_json(root / "rig.json", rig_to_json(Rig({camera.name: camera for camera in cameras}, units="metres")))
+    return root
+
+
+def build(recording: Path, device: str) -> Path:
+    out = recording.parent / device
+    command = ["build", "--videos", str(recording / "cams"), "--out", str(out), "--device", device]
+    with pytest.raises(SystemExit) as stop:
+        main([*command, "--backend", "reference", "--console", "plain", *SETTINGS])
+    assert stop.value.code == 0
+    return out
+
+
+def test_a_build_gives_the_bytes_of_the_cpus(recording: Path, musa: torch.device, no_float64: None) -> None:
+    ours, theirs = build(recording, "musa"), build(recording, "cpu")
+    for name in ("gaussians.safetensors", "colour.safetensors", "tracks.safetensors", "rig.json"):
+        assert (ours / name).read_bytes() == (theirs / name).read_bytes(), name
+    assert json.loads((ours / "report" / "report.json").read_text())["config"]["device"] == "musa"
+
+
+def state_of(fit: Fit) -> dict[str, torch.Tensor]:
+    return {**fit.model.tensors(), **fit.colour.tensors(), "scores": fit.scores}
+
+
+@pytest.fixture(scope="module")
+def undisturbed() -> dict[str, torch.Tensor]:
+    """The state after four iterations on the CPU."""
+    fit = tiny_fit(torch.device("cpu"))
+    for _ in range(4):
+        fit.advance()
+    return state_of(fit)
+
+
+@pytest.mark.parametrize(("first", "then"), [("musa", "cpu"), ("cpu", "musa"), ("musa", "musa")])
+def test_a_checkpoint_of_one_device_is_continued_on_another(
+    first: str, then: str, tmp_path: Path, musa: torch.device, undisturbed: dict[str, torch.Tensor], same
+) -> None:
+    begun = tiny_fit(torch.device(first))
+    for _ in range(2):
+        begun.advance()
+    begun.save(tmp_path)
+    saved = latest_checkpoint(tmp_path)
+    assert saved is not None and all(tensor.device.type == "cpu" for tensor in saved.tensors.values())
+    continued = tiny_fit(torch.device(then))
+    continued.restore(tmp_path)
+    for _ in range(2):
+        continued.advance()
+    same(undisturbed, state_of(continued))
+
+
+def test_colour_moments_return_to_the_device(musa: torch.device) -> None:
+    """Found by this suite: a resumed colour model kept its moments on the CPU."""
+    one = ColourModel(["a", "b"], musa)
+    one.apply(torch.ones(2, 3, device=musa), 0).sum().backward()
+    one.step()
+    other = ColourModel(["a", "b"], musa)
+    other.load({key: value.cpu() for key, value in one.tensors().items()})
+    for model in (one, other):
+        model.apply(torch.ones(2, 3, device=musa), 0).sum().backward()
+        model.step()
+    assert torch.equal(one.matrices, other.matrices)
