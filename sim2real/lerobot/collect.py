@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from recon.core.config import from_dict, to_dict
-from recon.core.device import resolve_device
+from recon.core.device import resolve_device, set_strict_precision
 from recon.core.errors import UsageError
 from recon.core.events import Artifact, Event, Message, Progress, StageFinished, StageStarted
 from recon.core.files import locked, publishing, read_json, sha256_file, write_json
@@ -55,6 +55,7 @@ def collect(options: CollectOptions) -> Iterator[Event]:
     """
     _check(options)
     scene = find_scene(options.scene)
+    set_strict_precision()
     device = resolve_device(options.device)
     player = contestant(options.policy, Path("runs") / f"{scene.name}-{options.task or 'reach'}", device, options.seed)
     yield StageStarted("workcell")
