@@ -15,10 +15,11 @@ from pathlib import Path
 from typing import Any
 
 from recon.core.config import from_dict, to_dict
-from recon.core.device import resolve_device
+from recon.core.device import resolve_device, set_strict_precision
 from recon.core.errors import UsageError
 from recon.core.events import Artifact, Event, Message, Progress, StageFinished, StageStarted
 from recon.core.files import locked, publishing, read_json, sha256_file, write_json
+from recon.scene.folder import find_scene
 from sim2real.config import CollectOptions
 from sim2real.env import SplatVectorEnv
 from sim2real.evaluate import Actor
@@ -27,7 +28,7 @@ from sim2real.lerobot.assembly import assemble
 from sim2real.lerobot.recorder import Recorder, features_of, kept_collection
 from sim2real.scenarios import Scenario
 from sim2real.tasks.spec import Task, load_task
-from sim2real.workcell import Workcell, chosen_cameras, find_scene, open_workcell
+from sim2real.workcell import Workcell, chosen_cameras, open_workcell
 
 SIZE = 128  # px
 
@@ -54,6 +55,7 @@ def collect(options: CollectOptions) -> Iterator[Event]:
     """
     _check(options)
     scene = find_scene(options.scene)
+    set_strict_precision()
     device = resolve_device(options.device)
     player = contestant(options.policy, Path("runs") / f"{scene.name}-{options.task or 'reach'}", device, options.seed)
     yield StageStarted("workcell")
