@@ -59,7 +59,7 @@ def test_no_command_with_a_device_is_left_out() -> None:
     calibrate, export and convert compute on the CPU alone."""
     commands = "Build Check Doctor Info Mesh Render".split()
     assert with_a_device(config) == {f"{name}Config" for name in commands}
-    assert with_a_device(sim_config) == {"TrainOptions", "EvalOptions"}
+    assert with_a_device(sim_config) == {"TrainOptions", "EvalOptions", "CollectOptions"}
 
 
 @pytest.fixture(scope="module")
@@ -120,7 +120,7 @@ def test_a_training_ends_in_the_same_policies_and_verdict(
     bench: Path, cell: Workcell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, musa: torch.device, no_float64: None
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    for module in ("train", "judge"):
+    for module in ("train", "judge", "lerobot.collect"):
         monkeypatch.setattr(f"sim2real.{module}.open_workcell", lambda *_, **__: cell)
     (tmp_path / "toy.yaml").write_text(TOY)
     verdicts = []
@@ -129,10 +129,13 @@ def test_a_training_ends_in_the_same_policies_and_verdict(
         assert sim2real(["train", *common, "--preset", "toy.yaml", "--out", device]) == 0
         judge = ["eval", *common, "--policy", f"{device}/ppo", "--baseline", "none", "--episodes", "2", "--videos", "0"]
         assert sim2real([*judge, "--out", f"{device}/eval"]) == 0
+        collect = ["collect", *common, "--policy", f"{device}/bc", "--episodes", "2", "--failures", "--size", "16"]
+        assert sim2real([*collect, "--out", f"{device}/set"]) == 0
         verdicts.append(json.loads((tmp_path / device / "eval" / "report.json").read_text())["policies"])
     for stage in ("bc", "ppo"):
         name = f"{stage}/weights.safetensors"
         assert (tmp_path / "musa" / name).read_bytes() == (tmp_path / "cpu" / name).read_bytes(), stage
+    assert files_of(tmp_path / "musa" / "set" / "data") == files_of(tmp_path / "cpu" / "set" / "data") != {}
     for ours, theirs in zip(*verdicts, strict=True):
         assert {k: v for k, v in ours.items() if k not in UNLIKE} == {
             k: v for k, v in theirs.items() if k not in UNLIKE
