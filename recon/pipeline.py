@@ -25,6 +25,7 @@ import torch
 
 from recon.calibrate.conventions import AS_WRITTEN
 from recon.calibrate.dense import depth_priors, fused_points
+from recon.calibrate.room import Room, find_room
 from recon.calibrate.sanity import agreement, refuse_if_contradicted, scale_warning
 from recon.calibrate.shell import backdrop
 from recon.capture.check import check_capture, refuse_unusable
@@ -289,7 +290,10 @@ def _fit(
     pictures = dict(zip(frames.names, plates_as_uint8(plates), strict=True))
     cameras = dict(zip(frames.names, frames.cameras, strict=True))
     valid = {name: plate.weight > 0 for name, plate in zip(frames.names, plates, strict=True)}
-    by_name, shell = depth_priors(pictures, cameras, valid)
+    room = find_room(pictures, cameras, valid) if inputs.up == "z" else None
+    if room is not None:
+        yield Message("info", _room_told(room))
+    by_name, shell = depth_priors(pictures, cameras, valid, room)
     fused = fused_points(by_name, pictures, valid, settings.budget)
     priors = [by_name[name] for name in frames.names]
     points = fused.xyz
@@ -344,6 +348,12 @@ def _fit(
     )
     yield from fit.run(work / "joint")
     return Fitted(frames, model, colour, NEAR * extent, bodies, robot)
+
+
+def _room_told(room: Room) -> str:
+    found = [f"{offset:.2f} m along ({n[0]:+.2f}, {n[1]:+.2f})" for n, offset in zip(*room.walls(), strict=True)]
+    floor = room.floor()
+    return f"walls at {', '.join(found)}; " + ("no floor was found" if floor is None else f"floor at z = {floor:.2f} m")
 
 
 def _time_range(frames: Frames) -> tuple[float, float]:
