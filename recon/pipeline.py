@@ -24,10 +24,7 @@ import numpy as np
 import torch
 
 from recon.calibrate.conventions import AS_WRITTEN
-from recon.calibrate.dense import depth_priors, fused_points
-from recon.calibrate.room import Room, find_room
 from recon.calibrate.sanity import agreement, refuse_if_contradicted, scale_warning
-from recon.calibrate.shell import backdrop
 from recon.capture.check import check_capture, refuse_unusable
 from recon.capture.store import FrameStore, build_store, open_store
 from recon.config import BuildConfig
@@ -56,6 +53,7 @@ from recon.geometry.pose import carried
 from recon.geometry.rig import Rig
 from recon.inputs import Inputs, build_key, first_pictures, open_inputs
 from recon.locate import locate_robot
+from recon.points import find_points
 from recon.refine import refine_rig
 from recon.render.backends import select_name
 from recon.report.write import BuildRecord, write_report
@@ -285,22 +283,10 @@ def _fit(
     plates: list[Plate] = [make_plate(frames, camera) for camera in range(count)]
     yield StageFinished("plates", time.monotonic() - started)
 
-    started = time.monotonic()
-    yield StageStarted("points")
-    pictures = dict(zip(frames.names, plates_as_uint8(plates), strict=True))
-    cameras = dict(zip(frames.names, frames.cameras, strict=True))
-    valid = {name: plate.weight > 0 for name, plate in zip(frames.names, plates, strict=True)}
-    room = find_room(pictures, cameras, valid) if inputs.up == "z" else None
-    if room is not None:
-        yield Message("info", _room_told(room))
-    by_name, shell = depth_priors(pictures, cameras, valid, room)
-    fused = fused_points(by_name, pictures, valid, settings.budget)
-    priors = [by_name[name] for name in frames.names]
-    points = fused.xyz
-    yield StageFinished("points", time.monotonic() - started, {"points": float(len(points))})
+    first = yield from find_points(frames, plates, settings.budget, inputs.up == "z")
+    priors, fused, behind, points = first.priors, first.fused, first.behind, first.fused.xyz
     extent = scene_extent(frames.cameras)
     free_space = FreeSpace(priors, NEAR * extent)
-    behind = None if shell is None else backdrop(shell, fused)
     rng = numpy_generator(settings.seed, 0, "seed static")
     table = static_gaussians(
         points, fused.rgb / 255.0, frames.cameras, settings.budget, settings.sh_degree, rng,
@@ -350,20 +336,9 @@ def _fit(
     return Fitted(frames, model, colour, NEAR * extent, bodies, robot)
 
 
-def _room_told(room: Room) -> str:
-    found = [f"{offset:.2f} m along ({n[0]:+.2f}, {n[1]:+.2f})" for n, offset in zip(*room.walls(), strict=True)]
-    floor = room.floor()
-    return f"walls at {', '.join(found)}; " + ("no floor was found" if floor is None else f"floor at z = {floor:.2f} m")
-
-
 def _time_range(frames: Frames) -> tuple[float, float]:
     """First and last frame time, seconds."""
     return min(float(t[0]) for t in frames.times), max(float(t[-1]) for t in frames.times)
-
-
-def plates_as_uint8(plates: list[Plate]) -> list[np.ndarray]:
-    """The plates' pictures as uint8 [H, W, 3]."""
-    return [(plate.picture * 255.0).round().astype(np.uint8) for plate in plates]
 
 
 def rig_with(inputs: Inputs, robot: KnownRobot | None) -> Rig:

@@ -21,6 +21,7 @@ from recon.calibrate.room import Room
 from recon.calibrate.sgm import semi_global
 from recon.calibrate.shell import Shell, fit_shell
 from recon.calibrate.sweep import DepthMap, box, homography, lift, plane_count, reduced, reduced_mask, zncc
+from recon.calibrate.table import Table
 from recon.capture.coverage import focus_point
 from recon.geometry.camera import Camera, pixel_cells
 
@@ -36,7 +37,7 @@ LONELY = 3.0  # times the median distance to the 16th neighbour: a point further
 WEIGHTS = {"own": 1.0, "seen": 0.8, "filled": 0.15}  # how far each kind of depth is believed
 SPECK = 60  # pixels of the reduced picture
 FILL_REACH = 6.0  # pixels of the reduced picture, over which a measured depth is carried on
-ROOM_BONUS, ROOM_WIDTH = 0.2, 2.0  # of the matching cost, at the room's walls; planes on either side that share it
+BONUS, SHARING = 0.2, 2.0  # of the matching cost, on a known plane; planes of the sweep on either side that share it
 PUSH = (1.0, 1.1, 1.2, 1.35, 1.5, 1.75, 2.0)  # a filled point in free space is moved back by these factors
 
 
@@ -54,12 +55,13 @@ def dense_depths(
     cameras: Mapping[str, Camera],
     valid: Mapping[str, np.ndarray],
     room: Room | None = None,
+    table: Table | None = None,
 ) -> dict[str, DepthMap]:
     """One full depth map (0 only where the plate is not valid) per camera that has a neighbour.
 
     plates: uint8 [H, W, 3]; cameras: their ideal pinhole cameras; valid: bool [H, W]. `score` of a map is the plain
-    matching score at the chosen depth: near 0 in plain areas. At the walls of a known room a match costs a little less:
-    plain walls then lie there, and not where their noise matches by chance.
+    matching score at the chosen depth: near 0 in plain areas. On the walls of a known room and on a known table a match
+    costs a little less: plain parts then lie there, and not where their noise matches by chance.
     """
     small = {n: cameras[n].scaled(min(1.0, WIDTH / cameras[n].width)) for n in plates}
     grey = {n: reduced(plates[n], small[n]) for n in plates}
@@ -74,6 +76,8 @@ def dense_depths(
             cost = 1.0 - np.maximum(volume, 0.0)
             if room is not None:
                 _favour(cost, inverse, room.inverse_depth(small[name]))
+            if table is not None:
+                _favour(cost, inverse, table.inverse_depth(small[name]))
             total = semi_global(cost, grey[name])
             top = total.argmin(axis=0)
             depth = 1.0 / _between(total, top, inverse)
@@ -114,8 +118,8 @@ def _favour(cost: np.ndarray, inverse: np.ndarray, wall: np.ndarray) -> None:
     """Lower `cost` [D, h, w] round the planes nearest to the inverse depth `wall` [h, w] (0 = none)."""
     step = inverse[1] - inverse[0]
     for p, value in enumerate(inverse):
-        near = np.maximum(0.0, 1.0 - np.abs(value - wall) / (step * ROOM_WIDTH))
-        cost[p] -= ROOM_BONUS * near * (wall > 0)
+        near = np.maximum(0.0, 1.0 - np.abs(value - wall) / (step * SHARING))
+        cost[p] -= BONUS * near * (wall > 0)
 
 
 def _between(total: np.ndarray, top: np.ndarray, inverse: np.ndarray) -> np.ndarray:
@@ -187,15 +191,16 @@ def depth_priors(
     cameras: Mapping[str, Camera],
     valid: Mapping[str, np.ndarray],
     room: Room | None = None,
+    table: Table | None = None,
 ) -> tuple[dict[str, DepthPrior], Shell | None]:
     """(a full depth prior of every camera, the far surface behind them; None where too little was confirmed for one).
 
-    room: the walls that were found, if any; they are part of the far surface.
+    room, table: what was found of them; the walls are part of the far surface.
 
     A camera without neighbours, or a rig in which nothing was confirmed, gets the constant depth of what the cameras
     look at, hardly believed.
     """
-    maps = dense_depths(plates, cameras, valid, room)
+    maps = dense_depths(plates, cameras, valid, room, table)
     if maps:
         points, masks = confirmed_points(maps, plates)
     else:

@@ -17,18 +17,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-import cv2
 import numpy as np
 
 from recon.calibrate.segments import Segments, find_segments
-from recon.calibrate.sweep import reduced, reduced_mask
+from recon.calibrate.slanted import View, support, view_of
 from recon.geometry.camera import Camera, pixel_centres, unproject
 
-WIDTH = 320  # pixels of the reduced pictures
-WINDOW = 15  # pixels of the reduced picture: large, since planes have the wall's slant
-TEXTURE = 5.0  # grey levels, standard deviation in the window
-NOISE = 2.0  # grey levels squared
-MATCH, SLACK = 0.85, 0.03  # least score of a match; how far below its pixel's best it may be
 PLANES = 56
 REACH = 4.0  # times the extent of the rig: how far walls are looked for
 CLEAR = 0.05  # of the extent: a wall is at least so far behind the last camera
@@ -36,9 +30,7 @@ BINS = 360  # of headings, over a right angle
 HEADING_BINS = 3  # either side of a heading that count for it
 MIN_HEADING = 0.15  # of the weight of all edges that may be level
 STANDS_OUT = 4.0  # times the median support of all offsets
-SECOND = (
-    0.6  # of the best support: a plane further out with that much is the wall, the nearer one what stands before it
-)
+SECOND = 0.6  # of the best support: a plane further out with that much is the wall, a nearer one stands before it
 MIN_SUPPORT = 400  # pixels
 ALONG = 0.01  # radians: how far off an edge may head from along the wall
 FLOOR_STEP = 0.008  # of the extent
@@ -85,18 +77,6 @@ class Room:
         return self.inverse(camera.center, rays).reshape(camera.height, camera.width).astype(np.float32)
 
 
-@dataclass(frozen=True)
-class _View:
-    """A reduced picture: camera, grey float32 [h, w], seen uint8 [h, w], window mean and variance, rays [h, w, 3]."""
-
-    camera: Camera
-    grey: np.ndarray
-    seen: np.ndarray
-    mean: np.ndarray
-    variance: np.ndarray
-    rays: np.ndarray
-
-
 def find_room(
     plates: Mapping[str, np.ndarray], cameras: Mapping[str, Camera], valid: Mapping[str, np.ndarray]
 ) -> Room | None:
@@ -105,32 +85,22 @@ def find_room(
     plates: uint8 [H, W, 3]; cameras: their pinhole cameras; valid: bool [H, W].
     """
     edges = {name: find_segments(plates[name], valid[name], cameras[name]) for name in plates}
-    views = [_view(plates[n], cameras[n].scaled(min(1.0, WIDTH / cameras[n].width)), valid[n]) for n in plates]
+    views = [view_of(plates[name], cameras[name], valid[name]) for name in plates]
+    walls: list[tuple[np.ndarray, float]] = []
     for heading in _headings(list(edges.values())):
         c, s = np.cos(heading), np.sin(heading)
         outward = np.array([[c, s, 0.0], [-c, -s, 0.0], [-s, c, 0.0], [s, -c, 0.0]])
         found = [(n, h) for n in outward if (h := _wall(views, n)) is not None]
-        if found:
-            room = Room(np.stack([n for n, _ in found]), np.array([h for _, h in found]))
-            floor = _floor(room, edges, cameras)
-            if floor is None:
-                return room
-            return Room(np.vstack([room.normals, [0.0, 0.0, -1.0]]), np.append(room.offsets, -floor))
-    return None
-
-
-def _view(plate: np.ndarray, camera: Camera, valid: np.ndarray) -> _View:
-    grey = reduced(plate, camera)
-    mean = _box(grey)
-    variance = np.maximum(_box(grey * grey) - mean * mean, 0.0)
-    rays = unproject(camera, pixel_centres(camera.width, camera.height)) @ camera.cam_from_world[:3, :3]
-    return _View(
-        camera, grey, reduced_mask(valid, camera), mean, variance, rays.reshape(camera.height, camera.width, 3)
-    )
-
-
-def _box(image: np.ndarray) -> np.ndarray:
-    return cv2.boxFilter(image, cv2.CV_32F, (WINDOW, WINDOW), borderType=cv2.BORDER_REFLECT_101)
+        walls = max(walls, found, key=len)
+        if len(walls) >= 2:
+            break  # the second heading is that of a table which stands askew
+    if not walls:
+        return None
+    room = Room(np.stack([n for n, _ in walls]), np.array([h for _, h in walls]))
+    floor = _floor(room, edges, cameras)
+    if floor is None:
+        return room
+    return Room(np.vstack([room.normals, [0.0, 0.0, -1.0]]), np.append(room.offsets, -floor))
 
 
 def _headings(edges: list[Segments]) -> list[float]:
@@ -156,88 +126,24 @@ def _headings(edges: list[Segments]) -> list[float]:
     return found
 
 
-def _wall(views: list[_View], normal: np.ndarray) -> float | None:
+def _wall(views: list[View], normal: np.ndarray) -> float | None:
     """The offset of the wall with that outward normal; None where none stands out."""
     centers = np.stack([view.camera.center for view in views])
     middle = centers.mean(axis=0)
     extent = float(np.linalg.norm(centers - middle, axis=1).max())
     nearest = float((centers @ normal).max()) + CLEAR * extent - float(normal @ middle)
     away = 1.0 / np.linspace(1.0 / (REACH * extent), 1.0 / nearest, PLANES)  # from far to near
-    support = _support(views, normal, away + float(normal @ middle))
-    smooth = np.convolve(support, [0.25, 0.5, 0.25], "same")
+    found = support(views, normal, away + float(normal @ middle))
+    smooth = np.convolve(found, [0.25, 0.5, 0.25], "same")
     peaks = [k for k in range(1, PLANES - 2) if smooth[k] >= max(smooth[k - 1], smooth[k + 1])]
     floor = max(MIN_SUPPORT, STANDS_OUT * float(np.median(smooth)))
     best = max((smooth[k] for k in peaks), default=0.0)
     for k in peaks:
         if smooth[k] >= max(floor, SECOND * best):
             fine = np.linspace(away[k - 1], away[k + 1], 9) + float(normal @ middle)
-            again = np.convolve(_support(views, normal, fine), [0.25, 0.5, 0.25], "same")
+            again = np.convolve(support(views, normal, fine), [0.25, 0.5, 0.25], "same")
             return float(fine[again.argmax()])
     return None
-
-
-def _support(views: list[_View], normal: np.ndarray, offsets: np.ndarray) -> np.ndarray:
-    """[D]: textured pixels of all views that match another view over the plane at each offset, near their best."""
-    total = np.zeros(len(offsets))
-    for view in views:
-        textured = (view.variance > TEXTURE**2) & (view.seen > 0) & (view.rays @ normal > 1e-3)
-        if not textured.any():
-            continue
-        top, bottom, left, right = _bounds(textured)
-        scores = np.full((len(offsets), bottom - top, right - left), -1.0, np.float32)
-        for k, offset in enumerate(offsets):
-            for other in views:
-                if other is not view and float(normal @ other.camera.center) < offset:
-                    score = _match(view, other, normal, float(offset))
-                    if score is not None:
-                        np.maximum(scores[k], score[top:bottom, left:right], out=scores[k])
-        best = scores.max(axis=0)
-        good = (scores > MATCH) & (scores >= best - SLACK) & textured[top:bottom, left:right]
-        total += good.sum(axis=(1, 2))
-    return total
-
-
-def _bounds(mask: np.ndarray) -> tuple[int, int, int, int]:
-    rows, columns = np.nonzero(mask.any(axis=1))[0], np.nonzero(mask.any(axis=0))[0]
-    return int(rows[0]), int(rows[-1]) + 1, int(columns[0]), int(columns[-1]) + 1
-
-
-def _match(view: _View, other: _View, normal: np.ndarray, offset: float) -> np.ndarray | None:
-    """ZNCC [h, w] over the plane, -1 where the other does not reach; None where it reaches next to nothing."""
-    warp = _homography(view.camera, other.camera, normal, offset)
-    size = (view.grey.shape[1], view.grey.shape[0])
-    reach = cv2.warpPerspective(other.seen, warp, size, flags=cv2.INTER_NEAREST | cv2.WARP_INVERSE_MAP) > 0
-    if not reach.any():
-        return None
-    # a homography also maps what lies behind the other camera
-    along = view.rays @ normal
-    t = (offset - float(normal @ view.camera.center)) / np.where(along > 1e-3, along, np.inf)
-    axis = other.camera.cam_from_world[2]
-    ahead = t * (view.rays @ axis[:3]) + float(axis[:3] @ view.camera.center + axis[3])
-    reach &= (t > 0) & (ahead > 0)
-    if np.count_nonzero(reach) < WINDOW * WINDOW:
-        return None
-    warped = cv2.warpPerspective(
-        other.grey, warp, size, flags=cv2.INTER_LINEAR | cv2.WARP_INVERSE_MAP, borderMode=cv2.BORDER_REPLICATE
-    )
-    mean = _box(warped)
-    variance = np.maximum(_box(warped * warped) - mean * mean, 0.0)
-    covariance = _box(view.grey * warped) - view.mean * mean
-    score = covariance / np.sqrt((view.variance + NOISE) * (variance + NOISE))
-    return np.where(reach, score, np.float32(-1.0))
-
-
-def _homography(camera: Camera, other: Camera, normal: np.ndarray, offset: float) -> np.ndarray:
-    """cv2 pixels of `other` from cv2 pixels of `camera` for the plane normal . x = offset of the world.
-
-    With m = R n and d = offset - n . c in the camera's own axes: K' (R' + t' m^T / d) K^-1.
-    """
-    other_from_cam = other.cam_from_world @ np.linalg.inv(camera.cam_from_world)
-    m = camera.cam_from_world[:3, :3] @ normal
-    away = offset - float(normal @ camera.center)
-    plane = other_from_cam[:3, :3] + np.outer(other_from_cam[:3, 3], m) / away
-    half = np.array([[1.0, 0.0, 0.5], [0.0, 1.0, 0.5], [0.0, 0.0, 1.0]])  # ours from cv2's
-    return np.linalg.inv(half) @ other.K @ plane @ np.linalg.inv(camera.K) @ half
 
 
 def _floor(room: Room, edges: Mapping[str, Segments], cameras: Mapping[str, Camera]) -> float | None:
