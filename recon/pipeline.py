@@ -290,7 +290,7 @@ def _fit(
     rng = numpy_generator(settings.seed, 0, "seed static")
     table = static_gaussians(
         points, fused.rgb / 255.0, frames.cameras, settings.budget, settings.sh_degree, rng,
-        None if behind is None else (behind.xyz, behind.rgb / 255.0),
+        behind,
     )  # fmt: skip
     colour = ColourModel(frames.names, device)
     model = Model.from_table(table.to(device))

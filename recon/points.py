@@ -11,7 +11,7 @@ import numpy as np
 from recon.calibrate.cloud import Points
 from recon.calibrate.dense import DepthPrior, depth_priors, fused_points
 from recon.calibrate.room import Room, find_room
-from recon.calibrate.shell import backdrop
+from recon.calibrate.shell import Backdrop, backdrop
 from recon.calibrate.table import Table, find_table
 from recon.core.events import Event, Message, StageFinished, StageStarted
 from recon.fit.data import Frames
@@ -20,11 +20,11 @@ from recon.fit.plate import Plate
 
 @dataclass(frozen=True)
 class FirstPoints:
-    """priors: of every camera, in order. fused: points on what was seen. behind: those where no camera looks."""
+    """priors: of every camera, in order. fused: points on what was seen. behind: what stands where no camera looks."""
 
     priors: list[DepthPrior]
     fused: Points
-    behind: Points | None
+    behind: Backdrop | None
 
 
 def find_points(frames: Frames, plates: list[Plate], budget: int, z_up: bool) -> Generator[Event, None, FirstPoints]:

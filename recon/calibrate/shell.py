@@ -47,6 +47,15 @@ REACH = 4.0  # times the median distance: how far rays are followed
 
 
 @dataclass(frozen=True)
+class Backdrop:
+    """points: where the surface is bare. surface: points [N, 3] all over it, of which `bare` (bool [N]) are those."""
+
+    points: Points
+    surface: np.ndarray
+    bare: np.ndarray
+
+
+@dataclass(frozen=True)
 class Shell:
     """center: [3]. table: 1 / metres [TABLE, 2 TABLE], rows from +z to -z, columns by the angle round z.
 
@@ -214,7 +223,7 @@ def fit_shell(points: np.ndarray, cameras: list[Camera], room: Room | None = Non
     return Shell(center, _as_table(tree, q), room)
 
 
-def backdrop(shell: Shell, points: Points) -> Points:
+def backdrop(shell: Shell, points: Points) -> Backdrop:
     """The surface where `points` leave it bare, so that a new view of what no camera saw is plain, not a hole.
 
     Its colours are those of the points it adjoins, spread by solving Laplace's equation over the bare part; from one
@@ -227,7 +236,7 @@ def backdrop(shell: Shell, points: Points) -> Points:
     apart, nearest = tree.query(xyz, k=4)
     covered = apart[:, -1] < 1.5 * spacing
     if covered.all() or not covered.any():
-        return points.select(np.zeros(len(points), bool))
+        return Backdrop(points.select(np.zeros(len(points), bool)), xyz, np.zeros(len(xyz), bool))
     bare = ~covered
     neighbours = cKDTree(directions).query(directions, k=7)[1][:, 1:]
     laplace = _laplacian(_within_walls(shell, directions, neighbours, covered))
@@ -237,4 +246,4 @@ def backdrop(shell: Shell, points: Points) -> Points:
     colour = np.stack([solve(force[:, c]) for c in range(3)], axis=1)
     count = int(bare.sum())
     rgb = np.clip(colour.round(), 0, 255).astype(np.uint8)
-    return Points(xyz[bare], rgb, np.zeros(count, np.int64), np.ones(count))
+    return Backdrop(Points(xyz[bare], rgb, np.zeros(count, np.int64), np.ones(count)), xyz, bare)
