@@ -46,11 +46,20 @@ def build(recording: Path, device: str) -> Path:
     return out
 
 
-def test_a_build_gives_the_bytes_of_the_cpus(recording: Path, musa: torch.device, no_float64: None) -> None:
+def test_a_build_gives_the_bytes_of_the_cpus(
+    recording: Path, musa: torch.device, no_float64: None, capfd: pytest.CaptureFixture[str]
+) -> None:
     ours, theirs = build(recording, "musa"), build(recording, "cpu")
     for name in ("gaussians.safetensors", "colour.safetensors", "tracks.safetensors", "rig.json"):
         assert (ours / name).read_bytes() == (theirs / name).read_bytes(), name
-    assert json.loads((ours / "report" / "report.json").read_text())["config"]["device"] == "musa"
+    said = capfd.readouterr().err
+    assert "warning [1]: the device musa is simulated on the CPU" in said
+    for out, label in ((ours, "musa (simulated)"), (theirs, "cpu")):
+        report = json.loads((out / "report" / "report.json").read_text())
+        assert (report["device"], report["simulated"], report["config"]["device"]) == (label, label != "cpu", out.name)
+        page = (out / "report" / "index.html").read_text()
+        assert f" ms on {label}, seed" in page
+        assert ("musa (simulated): this device is simulated on the CPU" in page) == (label != "cpu")
 
 
 def state_of(fit: Fit) -> dict[str, torch.Tensor]:
