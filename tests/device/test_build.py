@@ -92,6 +92,27 @@ def test_a_checkpoint_of_one_device_is_continued_on_another(
     same(undisturbed, state_of(continued))
 
 
+def test_faint_rows_wander_and_are_reborn_alike(on_both, same) -> None:
+    """What an opaque start never reaches: noise on nearly transparent rows, relocation of dead ones."""
+
+    def work(device: torch.device):
+        fit = tiny_fit(device)
+        start = fit.model.gaussians["means"].detach().clone()
+        for part, view in fit.views.items():
+            assert part in ("static", "residual")
+            view["logit_opacities"][:3] = -7.0  # dead
+            view["logit_opacities"][3:9] = -4.0
+        fit.advance()
+        fit.scores += torch.linspace(0.0, 1.0, len(fit.scores), device=device)
+        moved = fit.relocate()
+        fit.advance()
+        return moved, state_of(fit), (fit.model.gaussians["means"].detach() - start)[3:9]
+
+    cpu, simulated = on_both(work)
+    same(cpu, simulated)
+    assert cpu[0] == 6 and bool((cpu[2] != 0).any())
+
+
 def test_colour_moments_return_to_the_device(musa: torch.device) -> None:
     """Found by this suite: a resumed colour model kept its moments on the CPU."""
     one = ColourModel(["a", "b"], musa)

@@ -92,6 +92,17 @@ def test_a_scene_on_the_device_is_saved_as_one_of_the_cpu(folder: Path, tmp_path
     assert ours["gaussians.safetensors"] == theirs["gaussians.safetensors"]
 
 
+def test_bodies_placed_by_a_simulator(folder: Path, on_both, same) -> None:
+    scene = load_scene(folder)
+    pose = np.array([[0.0, -1, 0, 0.1], [1, 0, 0, 0.2], [0, 0, 1, 0.3], [0, 0, 0, 1]])
+
+    def work(device: torch.device):
+        placed = scene.to(device).posed({scene.bodies[0].name: pose}, 0.5)
+        return placed.means, placed.quats, placed.opacities
+
+    same(*on_both(work))
+
+
 @pytest.mark.parametrize("name", sorted(name for name, one in FORMATS.items() if one.write is not None))
 def test_gaussians_on_the_device_are_written_as_those_of_the_cpu(
     name: str, folder: Path, tmp_path: Path, musa: torch.device, no_float64: None
@@ -107,7 +118,9 @@ def test_gaussians_on_the_device_are_written_as_those_of_the_cpu(
 @pytest.fixture(scope="module")
 def bench(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of a made-up bench."""
-    save_scene(made_up_scene(600), made := tmp_path_factory.mktemp("scenes") / "made")
+    colour = {"cam00": (1.1 * np.eye(3, dtype=np.float32), np.full(3, -0.02, dtype=np.float32))}
+    scene = replace(made_up_scene(600), colour=colour)
+    save_scene(scene, made := tmp_path_factory.mktemp("scenes") / "made")
     return made
 
 
