@@ -27,7 +27,8 @@ from tests.sim2real.conftest import made_up_scene
 
 CPU = torch.device("cpu")
 ROBOT = data_root() / "robots" / "arm" / "arm.xml"
-NOTE = "musa (simulated): this device is simulated"
+NOTE = "musa:1 (simulated): this device is simulated"
+SECOND = "musa:1"
 UNLIKE = ("name", "seconds")  # of a verdict: where the policy lies, how long it took
 TOY = """
 size: 16
@@ -128,7 +129,7 @@ def bench(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def cells(bench: Path, musa: torch.device) -> dict[str, Workcell]:
     """The bench with the bundled arm, its splats on the device of that name."""
     made = {}
-    for name in ("musa", "cpu"):
+    for name in (SECOND, "cpu"):  # so that whatever drops a device's index meets a tensor of the first
         made[name] = open_workcell(bench, "reach", robot=ROBOT, backend="reference", device=name)
     return made
 
@@ -154,18 +155,19 @@ def test_a_training_draws_on_the_device_and_ends_in_the_same_policies_and_verdic
         monkeypatch.setattr(f"sim2real.{module}.open_workcell", opened)
     (tmp_path / "toy.yaml").write_text(TOY)
     verdicts = []
-    for device in ("musa", "cpu"):
+    for device in (SECOND, "cpu"):
         assert drawn(cells[device]) == 0
+        run = device[:4]  # without a colon
         common = ["--scene", str(bench), "--device", device, "--backend", "reference", "--console", "quiet"]
-        assert sim2real(["train", *common, "--preset", "toy.yaml", "--out", device]) == 0
-        judge = ["eval", *common, "--policy", f"{device}/ppo", "--baseline", "none", "--episodes", "2", "--videos", "0"]
-        assert sim2real([*judge, "--out", f"{device}/eval"]) == 0
-        collect = ["collect", *common, "--policy", f"{device}/bc", "--episodes", "2", "--failures", "--size", "16"]
-        assert sim2real([*collect, "--out", f"{device}/set"]) == 0
+        assert sim2real(["train", *common, "--preset", "toy.yaml", "--out", run]) == 0
+        judge = ["eval", *common, "--policy", f"{run}/ppo", "--baseline", "none", "--episodes", "2", "--videos", "0"]
+        assert sim2real([*judge, "--out", f"{run}/eval"]) == 0
+        collect = ["collect", *common, "--policy", f"{run}/bc", "--episodes", "2", "--failures", "--size", "16"]
+        assert sim2real([*collect, "--out", f"{run}/set"]) == 0
         assert drawn(cells[device]) > 0
-        report = json.loads((tmp_path / device / "eval" / "report.json").read_text())
+        report = json.loads((tmp_path / run / "eval" / "report.json").read_text())
         verdicts.append(report["policies"])
-        told_of_place(tmp_path / device, report, device == "musa", capfd.readouterr().err)
+        told_of_place(tmp_path / run, report, device == SECOND, capfd.readouterr().err)
     for stage in ("bc", "ppo"):
         name = f"{stage}/weights.safetensors"
         assert (tmp_path / "musa" / name).read_bytes() == (tmp_path / "cpu" / name).read_bytes(), stage
@@ -178,7 +180,7 @@ def test_a_training_draws_on_the_device_and_ends_in_the_same_policies_and_verdic
 
 def told_of_place(run: Path, report: dict[str, Any], simulated: bool, console: str) -> None:
     """Every report of a run and the console say whether its device was simulated."""
-    label = "musa (simulated)" if simulated else "cpu"
+    label = f"{SECOND} (simulated)" if simulated else "cpu"
     place = {"device": label, "drawn_on": label, "renderer": "reference", "simulated": simulated}
     assert {key: report["protocol"][key] for key in place} == place
     page = (run / "eval" / "index.html").read_text()
@@ -186,7 +188,7 @@ def told_of_place(run: Path, report: dict[str, Any], simulated: bool, console: s
     assert json.loads((run / "train.json").read_text())["place"] == place
     assert json.loads((run / "ppo" / "policy.json").read_text())["meta"]["place"] == place
     assert json.loads((run / "set" / "meta" / "sim2real.json").read_text())["place"] == place
-    assert console.count("warning [1]: the device musa is simulated") == (3 if simulated else 0)
+    assert console.count(f"warning [1]: the device {SECOND} is simulated") == (3 if simulated else 0)
 
 
 def test_a_run_is_continued_on_another_device(
@@ -195,7 +197,7 @@ def test_a_run_is_continued_on_another_device(
     """Where it was worked at is told, and is not part of what the run is."""
     monkeypatch.setattr("sim2real.train.open_workcell", lambda *_, device, **__: cells[device])
     (tmp_path / "toy.yaml").write_text(TOY)
-    for device in ("musa", "cpu"):
+    for device in (SECOND, "cpu"):
         options = ["--scene", str(bench), "--device", device, "--backend", "reference", "--console", "quiet"]
         preset = ["--preset", str(tmp_path / "toy.yaml"), "--out", str(tmp_path / "run")]
         assert sim2real(["train", *options, *preset]) == 0
@@ -214,7 +216,7 @@ def test_the_native_rasteriser_draws_on_the_cpu_whatever_the_networks_are_on(mus
 
 
 def test_an_environment_on_the_device_draws_the_same(cells: dict[str, Workcell], no_float64: None) -> None:
-    assert cells["musa"].static.means.device.type == "musa"
+    assert cells[SECOND].static.means.device == torch.device(SECOND)
     seen = []
     for place in (replace(cell, _painters={}) for cell in cells.values()):
         env = make_vec(place, num_envs=2, cameras=["cam00"], size=24)
