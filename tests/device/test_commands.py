@@ -14,9 +14,14 @@ import torch
 
 from recon import config
 from recon.cli import main
+from recon.core.errors import InputError
 from recon.core.files import data_root
+from recon.render import api
 from recon.scene.folder import load_scene, save_scene
 from recon.scene.formats.registry import FORMATS
+from recon.scene.scene import Scene
+from rl.nets import ActorCritic
+from rl.types import Packed
 from sim2real import config as sim_config
 from sim2real.cli import main as sim2real
 from sim2real.env import make_vec
@@ -72,12 +77,38 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return made
 
 
-def test_render_writes_the_same_pictures(folder: Path, tmp_path: Path, musa: torch.device, no_float64: None) -> None:
+def test_render_writes_the_same_pictures(
+    folder: Path, tmp_path: Path, musa: torch.device, no_float64: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    choose = api.select
+
+    def watched(name: str, place: torch.device, *arguments: Any, **options: Any) -> Any:
+        assert place.type == device  # the loop's: nothing is quietly drawn elsewhere
+        return choose(name, place, *arguments, **options)
+
+    monkeypatch.setattr(api, "select", watched)
     for device in ("musa", "cpu"):
         run("render", folder, "--out", tmp_path / device, "--times", "0,0.5", "--device", device,
             "--backend", "reference")  # fmt: skip
     ours = files_of(tmp_path / "musa")
     assert ours == files_of(tmp_path / "cpu") and sum(name.endswith(".png") for name in ours) >= 2
+
+
+def test_mesh_takes_the_scene_to_the_device(folder: Path, monkeypatch: pytest.MonkeyPatch, musa: torch.device) -> None:
+    """What it looks at there: test_raster. Open3D and CoACD, which need not be here, are not reached."""
+    met: list[str] = []
+
+    def thing(scene: Scene, *_: object) -> None:
+        met.append(scene.gaussians.device.type)
+        raise InputError("far enough")
+
+    for name in ("open3d", "coacd"):
+        monkeypatch.setattr(f"recon.meshes.{name}", lambda: None)
+    monkeypatch.setattr("recon.meshes._thing", thing)
+    scene = load_scene(folder)
+    with pytest.raises(SystemExit):
+        main(["mesh", str(folder), "--only", scene.bodies[0].name, "--device", "musa", "--console", "plain"])
+    assert met == ["musa"]
 
 
 @pytest.mark.parametrize("command", [["check", "--videos"], ["info"]])
@@ -153,10 +184,19 @@ def test_a_training_draws_on_the_device_and_ends_in_the_same_policies_and_verdic
 
     for module in ("train", "judge", "lerobot.collect"):
         monkeypatch.setattr(f"sim2real.{module}.open_workcell", opened)
+    thought_on: set[str] = set()
+    features = ActorCritic.features
+
+    def watched(net: ActorCritic, batch: Packed) -> torch.Tensor:
+        thought_on.add(str(net.device))
+        return features(net, batch)
+
+    monkeypatch.setattr(ActorCritic, "features", watched)
     (tmp_path / "toy.yaml").write_text(TOY)
     verdicts = []
     for device in (SECOND, "cpu"):
         assert drawn(cells[device]) == 0
+        thought_on.clear()
         run = device[:4]  # without a colon
         common = ["--scene", str(bench), "--device", device, "--backend", "reference", "--console", "quiet"]
         assert sim2real(["train", *common, "--preset", "toy.yaml", "--out", run]) == 0
@@ -164,7 +204,7 @@ def test_a_training_draws_on_the_device_and_ends_in_the_same_policies_and_verdic
         assert sim2real([*judge, "--out", f"{run}/eval"]) == 0
         collect = ["collect", *common, "--policy", f"{run}/bc", "--episodes", "2", "--failures", "--size", "16"]
         assert sim2real([*collect, "--out", f"{run}/set"]) == 0
-        assert drawn(cells[device]) > 0
+        assert drawn(cells[device]) > 0 and thought_on == {device}
         report = json.loads((tmp_path / run / "eval" / "report.json").read_text())
         verdicts.append(report["policies"])
         told_of_place(tmp_path / run, report, device == SECOND, capfd.readouterr().err)
