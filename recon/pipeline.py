@@ -29,7 +29,7 @@ from recon.capture.check import check_capture, refuse_unusable
 from recon.capture.store import FrameStore, build_store, open_store
 from recon.config import BuildConfig
 from recon.core.config import to_dict
-from recon.core.device import resolve_device, set_strict_precision
+from recon.core.device import device_notes, resolve_device, set_strict_precision
 from recon.core.errors import UsageError
 from recon.core.events import Artifact, Event, Message, StageFinished, StageStarted
 from recon.core.files import inside, locked, read_json, write_json, writing
@@ -110,6 +110,7 @@ def build(config: BuildConfig) -> Iterator[Event]:
     device = resolve_device(config.device)
     select_name(config.backend, device, torch.float32)
     set_strict_precision()
+    yield from device_notes(device)
     inputs = open_inputs(config)
     yield from inputs.capture.messages
     yield from inputs.notes
