@@ -21,19 +21,19 @@ SIZE = (0.3, 0.22)  # half sides of a poster
 
 @dataclass(frozen=True)
 class BoxRoom:
-    """heading: radians, of its first wall. posters: which of the walls +x, +y, -x, -y of its own axes have some."""
+    """heading: radians, of its first wall. closed: with walls and a floor, or just a table in the open."""
 
     heading: float
-    posters: tuple[bool, bool, bool, bool] = (True, True, True, True)
+    closed: bool = True
 
     def cameras(self) -> dict[str, Camera]:
-        """Eight, 1 m from the middle, looking across the table."""
+        """Six, 1 m from the middle, looking across the table."""
         found = {}
-        for k in range(8):
-            angle = 2 * np.pi * k / 8 + 0.1
+        for k in range(6):
+            angle = 2 * np.pi * k / 6 + 0.1
             center = np.array([np.cos(angle), np.sin(angle), 0.6 + 0.08 * (k % 3)])
             pose = look_at(center, np.array([0.0, 0.0, 0.1]))
-            found[f"c{k}"] = Camera(f"c{k}", 320, 240, 230.0, 230.0, 160.0, 120.0, cam_from_world=pose)
+            found[f"c{k}"] = Camera(f"c{k}", 240, 180, 170.0, 170.0, 120.0, 90.0, cam_from_world=pose)
         return found
 
     def wall(self, k: int) -> tuple[np.ndarray, float]:
@@ -50,17 +50,17 @@ class BoxRoom:
         c, s = np.cos(self.heading), np.sin(self.heading)
         own = np.array([[c, s, 0.0], [-s, c, 0.0], [0.0, 0.0, 1.0]])  # room from world
         origin, rays = own @ camera.center, rays @ own.T
-        for k in range(4):
+        for k in range(4 if self.closed else 0):
             axis, sign = k % 2, 1.0 if k < 2 else -1.0
             at, nearer, t = _hits(origin, rays, axis, sign * HALF[axis], best)
             nearer &= at[:, 2] > FLOOR
             shade = np.tile(np.array(SHADES[k], np.uint8), (len(at), 1))
-            if self.posters[k]:
-                for p, (u, z) in enumerate(POSTERS):
-                    inside = (np.abs(at[:, 1 - axis] - u) < SIZE[0]) & (np.abs(at[:, 2] - z) < SIZE[1])
-                    shade[inside] = _textured(10 * k + p, at[inside][:, [1 - axis, 2]] / 0.02)
+            for p, (u, z) in enumerate(POSTERS):
+                inside = (np.abs(at[:, 1 - axis] - u) < SIZE[0]) & (np.abs(at[:, 2] - z) < SIZE[1])
+                shade[inside] = _textured(10 * k + p, at[inside][:, [1 - axis, 2]] / 0.02)
             colour[nearer], best[nearer] = shade[nearer], t[nearer]
-        for z, half, seed in ((FLOOR, HALF, None), (0.0, TABLE, 77)):
+        level = ((FLOOR, HALF, None), (0.0, TABLE, 77))
+        for z, half, seed in level if self.closed else level[1:]:
             at, nearer, t = _hits(origin, rays, 2, z, best)
             nearer &= (np.abs(at[:, 0]) < half[0]) & (np.abs(at[:, 1]) < half[1])
             colour[nearer] = (70, 72, 80) if seed is None else _textured(seed, at[nearer][:, :2] / 0.01)
