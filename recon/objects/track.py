@@ -1,0 +1,148 @@
+"""A body followed through all instants, outward from where its pose is known, with what each pose is worth.
+
+From an instant to the next it is looked for where it was, where it would be had it gone on moving, and where it would be
+in the hand of a known robot that touches it; the start that explains the pictures best is refined (align.py).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from recon.fit.robot import KnownRobot
+from recon.geometry.pose import invert_pose
+from recon.objects.align import Aligned, Aligner, Look, look_at_instant
+from recon.objects.evidence import Evidence
+from recon.objects.splats import Splats
+
+TOUCH = 0.02  # m between a body and a link that may hold it
+NEAR_SHARE = 0.02  # of the distance to the nearest camera: near plane
+PRESENT = 0.25  # of a body's pixels must be seen for its pose to count
+
+
+@dataclass
+class Background:
+    """What is behind bodies, per camera: pictures float32 [H, W, 3], known bool [H, W]."""
+
+    pictures: list[np.ndarray]
+    known: list[np.ndarray]
+
+
+class Tracker:
+    """Follows bodies through the instants of some evidence."""
+
+    def __init__(self, evidence: Evidence, near: float) -> None:
+        self.evidence, self.near = evidence, near
+        self.robot: KnownRobot | None = None if evidence.robot is None else evidence.robot.robot
+        self._links: dict[int, dict[str, np.ndarray]] = {}
+        self._hidden: dict[tuple[int, int], np.ndarray] = {}
+
+    def look(self, i: int, background: Background, center: np.ndarray, radius: float, coarser: int = 1) -> Look | None:
+        """The crops round a ball at instant i."""
+        frames = self.evidence.frames
+        numbers = self.evidence.instants.frames[i]
+        pictures = [frames.picture(c, int(k)) if k >= 0 else None for c, k in enumerate(numbers)]
+        hidden = [self.hidden(c, int(k)) if k >= 0 else None for c, k in enumerate(numbers)]
+        t = self.evidence.instants.times[i]
+        lags = np.array([frames.times[c][k] - t if k >= 0 else 0.0 for c, k in enumerate(numbers)])
+        return look_at_instant(
+            frames.cameras, pictures, background.pictures, background.known, hidden, lags, center, radius, coarser
+        )
+
+    def hidden(self, c: int, k: int) -> np.ndarray:
+        """bool [H, W]: pixels of camera c's frame k that say nothing; kept as bits."""
+        camera = self.evidence.frames.cameras[c]
+        if (c, k) not in self._hidden:
+            self._hidden[c, k] = np.packbits(self.evidence.hidden_full(c, k))
+        bits = np.unpackbits(self._hidden[c, k], count=camera.height * camera.width)
+        return bits.reshape(camera.height, camera.width) > 0
+
+    def links(self, i: int) -> dict[str, np.ndarray]:
+        """world_from_link [4, 4] of a known robot at instant i; empty without one."""
+        if self.robot is None:
+            return {}
+        if i not in self._links:
+            t = float(np.clip(self.evidence.instants.times[i], *self.robot.joints.times[[0, -1]]))
+            self._links[i] = self.robot.model.link_poses(self.robot.joints.at(t), self.robot.world_from_base)
+        return self._links[i]
+
+    def held(self, i: int, j: int, pose: np.ndarray, splats: Splats) -> np.ndarray | None:
+        """The pose at instant j of a body that is held as at instant i: it moves with the link nearest to it."""
+        before, after = self.links(i), self.links(j)
+        if not before or self.robot is None:
+            return None
+        best, nearest = None, TOUCH + splats.radius
+        for name, samples in self.robot.surface.items():
+            place = before[name]
+            middle = place[:3, :3].T @ (pose[:3, 3] - place[:3, 3])
+            distance = float(np.linalg.norm(samples.points - middle, axis=1).min())
+            if distance < nearest:
+                best, nearest = name, distance
+        if best is None:
+            return None
+        found: np.ndarray = after[best] @ invert_pose(before[best]) @ pose
+        return found
+
+    def step(
+        self, splats: Splats, background: Background, i: int, j: int, pose: np.ndarray, before: np.ndarray | None,
+        velocity: np.ndarray | None = None,
+    ) -> Aligned | None:  # fmt: skip
+        """From `pose` at instant i to instant j; before: the pose at the instant on the other side of i."""
+        starts = [pose]
+        if before is not None:
+            starts.append(pose @ invert_pose(before) @ pose)
+        held = self.held(i, j, pose, splats)
+        if held is not None:
+            starts.append(held)
+        center = np.mean([start[:3, 3] for start in starts], axis=0)
+        reach = max(float(np.linalg.norm(start[:3, 3] - center)) for start in starts)
+        coarse = self.look(j, background, center, splats.radius + reach, 2)
+        if coarse is None:
+            return None
+        aligner = Aligner(splats, coarse, self.near, velocity)
+        tried = [aligner.align(start, 5) for start in starts]
+        best = tried[int(np.argmin([aligner.cost(found) for found in tried]))]
+        return self.refined(splats, background, j, best, velocity)
+
+    def refined(
+        self, splats: Splats, background: Background, j: int, start: np.ndarray, velocity: np.ndarray | None = None,
+        iterations: int = 6,
+    ) -> Aligned | None:  # fmt: skip
+        """The pose near `start` at instant j, at the full resolution."""
+        fine = self.look(j, background, start[:3, 3], splats.radius)
+        if fine is None:
+            return None
+        aligner = Aligner(splats, fine, self.near, velocity)
+        return aligner.judged(aligner.align(start, iterations))
+
+    def follow(
+        self, splats: Splats, background: Background, known: dict[int, np.ndarray], instants: list[int]
+    ) -> dict[int, Aligned]:
+        """The body at `instants`, outward from the instants where its pose is `known`.
+
+        An instant between two known ones is reached from both sides; what explains more is kept. A body that is not
+        seen stays where it was.
+        """
+        found: dict[int, Aligned] = {}
+        order = sorted(set(instants) | set(known))
+        for direction in (1, -1):
+            row = order[::direction]
+            at: tuple[int, np.ndarray] | None = None
+            before: np.ndarray | None = None
+            for j in row:
+                if j in known:
+                    at, before = (j, known[j]), None
+                    continue
+                if at is None:
+                    continue
+                result = self.step(splats, background, at[0], j, at[1], before)
+                if result is None:
+                    at = None
+                    continue
+                if j not in found or result.explained * result.visible > found[j].explained * found[j].visible:
+                    found[j] = result
+                if result.visible < 0.05:
+                    continue  # hidden: the next instant starts from the last pose that was seen
+                before, at = at[1], (j, result.pose)
+        return found
