@@ -22,6 +22,7 @@ SCALE = 0.08  # sRGB, s: differences beyond it count less and less
 GAIN = (0.6, 1.5)  # of the light on a body
 STEP_PX = 0.35  # pixels, of the displacement a derivative is taken over
 ITERATIONS = 8
+UNKNOWN = SCALE**2 * np.log(2.0)  # cost of a pixel whose background is not known and that no body covers
 SOLID = 0.5  # coverage of a pixel that is the body's
 
 
@@ -59,6 +60,7 @@ class Aligned:
     matched: float
     pixels: float
     noise: float  # RMS colour difference of its pixels
+    pixel: float  # m that a pixel is wide at the body
 
     @property
     def explained(self) -> float:
@@ -78,9 +80,7 @@ class Aligner:
         self.splats, self.look, self.near = splats, look, near
         self.velocity = velocity  # [6] twist per second, in the body's frame
         self.intrinsics = np.stack([crop.intrinsics(c) for crop, c in zip(look.crops, look.cameras, strict=True)])
-        depth = np.median([np.linalg.norm(c.center - 0.0) for c in look.cameras])
         self.views = np.stack([c.cam_from_world for c in look.cameras])
-        del depth
 
     def _drawn(self, pose: np.ndarray, steps: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Colour [D, V, S, S, 3] and coverage [D, V, S, S] of the displacements `steps` [D, 6]."""
@@ -125,16 +125,16 @@ class Aligner:
     def cost(self, pose: np.ndarray) -> float:
         """Of the body at `pose`: the mean over the pixels that say something."""
         picture, _, weight = self.compose(pose)
-        square = ((picture - self.look.target) ** 2).mean(-1)
-        return float((weight * _cost(square)).sum() / max(self.look.weight.sum(), 1.0))
+        return self._mean(((picture - self.look.target) ** 2).mean(-1), weight)
+
+    def _mean(self, square: np.ndarray, weight: np.ndarray) -> float:
+        """Mean cost over what the cameras can see; what may be anything costs as much wherever the body is."""
+        open_pixels = (self.look.weight - weight).sum()
+        return float(((weight * _cost(square)).sum() + UNKNOWN * open_pixels) / max(self.look.weight.sum(), 1.0))
 
     def _scales(self) -> np.ndarray:
-        """[6] displacements that move the body's outline by about STEP_PX."""
-        per_pixel = []
-        for view, crop, camera in zip(self.views, self.look.crops, self.look.cameras, strict=True):
-            del view
-            per_pixel.append(crop.step / camera.fx)
-        return np.array(per_pixel)
+        """[V] radians of a crop's pixel."""
+        return np.array([crop.step / camera.fx for crop, camera in zip(self.look.crops, self.look.cameras, strict=True)])
 
     def align(self, start: np.ndarray, iterations: int = ITERATIONS) -> np.ndarray:
         """The pose near `start` [4, 4] that explains the look best."""
@@ -159,14 +159,18 @@ class Aligner:
             length = max(np.linalg.norm(step[:3]) / size, np.linalg.norm(step[3:]))
             step *= min(1.0, 0.25 / max(length, 1e-12))
             pose = kept @ se3_exp(step)
-            if length < 1e-4:
+            if length * size < 0.02 * self.pixel(kept):
                 break
         return kept
 
+    def pixel(self, pose: np.ndarray) -> float:
+        """Metres that one pixel of the crops is wide at the body."""
+        depths = np.array([(view @ pose)[2, 3] for view in self.views])
+        return float(np.median(depths * self._scales()))
+
     def _linear(self, pose: np.ndarray) -> tuple[float, np.ndarray, np.ndarray]:
         """(cost, J^T W J [6, 6], J^T W r [6]) at `pose`."""
-        depths = np.array([(view @ pose)[2, 3] for view in self.views])
-        pixel = float(np.median(depths * self._scales()))  # m of one crop pixel at the body
+        pixel = self.pixel(pose)
         size = self.splats.radius
         units = STEP_PX * pixel * np.array([1.0, 1.0, 1.0, 1.0 / size, 1.0 / size, 1.0 / size])
         colour, alpha = self._drawn(pose, np.concatenate([np.zeros((1, 6)), np.diag(units)]))
@@ -176,7 +180,7 @@ class Aligner:
         off = base - self.look.target
         square = (off**2).mean(-1)
         robust = weight / (1.0 + square / SCALE**2)
-        cost = float((weight * _cost(square)).sum() / max(self.look.weight.sum(), 1.0))
+        cost = self._mean(square, weight)
         some = (np.abs(alpha - alpha[0]).max(0) > 1e-3) | (alpha[0] > 0.05)
         some &= robust > 0
         lean = np.empty((6, int(some.sum()), 3), np.float32)
@@ -200,12 +204,13 @@ class Aligner:
         return Aligned(
             pose,
             float((sure * _cost(square)).sum()),
-            float((sure * self.look.known * _cost(bare)).sum() + (sure * (1 - self.look.known) * SCALE**2).sum()),
+            float((sure * self.look.known * _cost(bare)).sum() + UNKNOWN * (sure * (1 - self.look.known)).sum()),
             information,
             seen / max(float(own.sum()), 1.0),
             float((sure * (square < SCALE**2)).sum() / max(sure.sum(), 1.0)),
             seen,
             noise,
+            self.pixel(pose),
         )
 
 

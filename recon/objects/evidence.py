@@ -22,10 +22,11 @@ from recon.fit.plate import MOTION_FLOOR, Plate
 from recon.fit.robot import RobotFrames
 from recon.geometry.camera import Camera
 
-SHADOW, LIGHT = 0.4, 1.4  # multiples of the still picture that light alone explains
+SHADOW, LIGHT = 0.3, 1.4  # multiples of the still picture that light alone explains
 NOISES = 4.0  # of the plate's noise, above which a difference is one
 ROBOT_MARGIN = 4  # pixels round a known robot that its edge may be off
 HALF = 0.5  # resolution at which things are looked for
+TINT = 0.12  # of a shadow, see moved()
 KNOWN = 0.2  # weight of a plate's pixel that is known well enough
 
 
@@ -56,20 +57,40 @@ def common_instants(frames: Frames, most: int) -> Instants:
     return Instants(times, nearest)
 
 
-def moved(picture: np.ndarray, plate: np.ndarray, noise: np.ndarray, floor: float = MOTION_FLOOR) -> np.ndarray:
-    """bool [H, W]: where a frame (uint8 [H, W, 3]) is not the plate (float32 [H, W, 3]) in another light."""
+def moved(
+    picture: np.ndarray, plate: np.ndarray, noise: np.ndarray, floor: float = MOTION_FLOOR, tint: float = 0.0
+) -> np.ndarray:
+    """bool [H, W]: where a frame (uint8 [H, W, 3]) is not the plate (float32 [H, W, 3]) in another light.
+
+    tint: how far a shadow may change the hue, per unit of the brightness it takes.
+    """
     seen = picture.astype(np.float32) * (1.0 / 255.0)
     dot = np.einsum("hwk,hwk->hw", seen, plate)
     gain = np.clip(dot / np.maximum(np.einsum("hwk,hwk->hw", plate, plate), 1e-4), SHADOW, LIGHT)
     difference = np.abs(seen - gain[..., None] * plate).max(axis=-1)
+    if tint > 0.0:
+        difference -= tint * np.maximum(1.0 - gain, 0.0) * plate.max(-1)
     difference = cv2.GaussianBlur(difference, (0, 0), 0.8)
     return difference > np.maximum(floor, NOISES * noise)
+
+
+def changed(picture: np.ndarray, plate: np.ndarray, floor: float = MOTION_FLOOR) -> np.ndarray:
+    """bool [H, W]: where a frame (uint8 [H, W, 3]) is not the plate (float32 [H, W, 3]), shadows included."""
+    difference = np.abs(picture.astype(np.float32) * (1.0 / 255.0) - plate).max(axis=-1)
+    return np.asarray(cv2.GaussianBlur(difference, (0, 0), 0.8) > floor)
 
 
 def tidy(mask: np.ndarray, size: int = 5) -> np.ndarray:
     """bool [H, W]: holes of a few pixels closed, then specks taken away."""
     closed = cv2.morphologyEx(mask.astype(np.uint8), cv2.MORPH_CLOSE, np.ones((size, size), np.uint8))
     return cv2.morphologyEx(closed, cv2.MORPH_OPEN, np.ones((3, 3), np.uint8)) > 0
+
+
+def filled(mask: np.ndarray, size: int = 7) -> np.ndarray:
+    """bool [H, W]: the mask closed over gaps of `size` pixels, holes filled."""
+    closed = cv2.morphologyEx(mask.astype(np.uint8), cv2.MORPH_CLOSE, np.ones((size, size), np.uint8))
+    outlines, _ = cv2.findContours(closed, cv2.RETR_EXTERNAL, cv2.CHAIN_APPROX_NONE)
+    return cv2.drawContours(np.zeros_like(closed), outlines, -1, 1, cv2.FILLED) > 0
 
 
 class Evidence:

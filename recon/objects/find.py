@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import cv2
 import numpy as np
@@ -12,14 +13,18 @@ import numpy as np
 from recon.fit.hull import Volume, search_volume
 from recon.fit.plate import Plate
 from recon.objects.align import Aligned
-from recon.objects.evidence import HALF, KNOWN, Evidence, moved, tidy
+from recon.objects.evidence import HALF, KNOWN, TINT, Evidence, changed, filled, moved, tidy
 from recon.objects.seeds import Part, lasting_parts
 from recon.objects.shape import Shape, coloured, first_shape
-from recon.objects.splats import Splats
-from recon.objects.states import Box, boxes_of, placed, state
+from recon.objects.splats import Splats, silhouette
+from recon.objects.states import Box, boxes_of, masked_median, placed, segmented, state
 from recon.objects.track import Background, Tracker
 
 TRIES = 8
+SEEN = 0.15  # of a body's pixels, for its pose to teach anything
+HERE = 0.3  # of an outline must look unlike its surroundings for the thing to be there
+BOTH = 0.5  # of a thing's area in the other state too: it moved by less than its size
+CLEAN = 25  # instants that tell what is behind a body
 AT_HOME = 0.2  # share of a part's outline that may differ while a body is at rest there
 DEBUG = bool(os.environ.get("OBJECTS_DEBUG"))
 
@@ -37,9 +42,47 @@ class Candidate:
     splats: Splats
     home: np.ndarray  # [4, 4] world from body, in the reference
     known: dict[int, np.ndarray]  # instants whose pose is that of the reference
-    outline: list[np.ndarray]  # bool [H, W] per camera, in the reference
-    sharp: float  # edges along the outline, in the reference
+    background: Background
+    seen: tuple[list[np.ndarray], list[np.ndarray]]  # (pictures, pixels to be believed) of the reference
+    sharp: float  # share of the outline that the thing fills in the reference
+    cover: dict[int, list[np.ndarray]]  # bool [H, W] per camera, where it is at instants of rest
     track: dict[int, Aligned] = field(default_factory=dict)
+
+
+def spread_out(poses: dict[int, np.ndarray], count: int, radius: float) -> list[int]:
+    """At most `count` instants whose poses differ most: each next one is the farthest from those chosen."""
+    instants = sorted(poses)
+    points = np.stack([np.concatenate([poses[i][:3, 3], radius * poses[i][:3, :3].ravel()]) for i in instants])
+    chosen = [0]
+    distance = np.linalg.norm(points - points[0], axis=1)
+    while len(chosen) < min(count, len(instants)):
+        # equal poses are taken too, evenly over time
+        best = int(np.argmax(distance)) if distance.max() > 0.05 * radius else -1
+        if best < 0:
+            rest = [k for k in range(len(instants)) if k not in chosen]
+            chosen += [rest[j] for j in np.linspace(0, len(rest) - 1, count - len(chosen)).astype(int)]
+            break
+        chosen.append(best)
+        distance = np.minimum(distance, np.linalg.norm(points - points[best], axis=1))
+    return sorted({instants[k] for k in chosen})
+
+
+def filled_in(instants: list[int], gap: int = 4) -> list[int]:
+    """The instants and those between two of them that are no more than `gap` apart."""
+    found = set(instants)
+    for a, b in itertools.pairwise(instants):
+        if b - a <= gap:
+            found |= set(range(a, b))
+    return sorted(found)
+
+
+def places_of(parts: list[Part]) -> dict[int, list[np.ndarray]]:
+    """instant -> middles [3] m of the parts that were there then, or a moment before or after."""
+    found: dict[int, list[np.ndarray]] = {}
+    for part in parts:
+        for i in {k + d for k in part.instants for d in (-1, 0, 1)}:
+            found.setdefault(i, []).append((part.low + part.high) / 2)
+    return found
 
 
 class Finder:
@@ -94,22 +137,27 @@ class Finder:
     def difference(
         self, with_part: list[np.ndarray], seen: list[np.ndarray], without: list[np.ndarray], known: list[np.ndarray],
         boxes: list[Box | None],
-    ) -> tuple[list[np.ndarray], list[np.ndarray]]:  # fmt: skip
-        """(outline bool [H, W], hidden bool [H, W]) of every camera: where two states differ, where one is unknown."""
-        masks, hidden = [], []
+    ) -> tuple[list[np.ndarray], list[np.ndarray], list[np.ndarray]]:  # fmt: skip
+        """bool [H, W] of every camera: where two states differ, where by more than a shadow, where one is unknown."""
+        masks, sure, hidden = [], [], []
         for c, camera in enumerate(self.frames.cameras):
             mask = np.zeros((camera.height, camera.width), bool)
+            certain = mask.copy()
             unknown = np.ones((camera.height, camera.width), bool)
             box = boxes[c]
             if box is not None and with_part[c].size:
                 cut = (slice(box[0], box[1]), slice(box[2], box[3]))
                 both = seen[c] & known[c]
-                differs = moved(with_part[c], without[c].astype(np.float32) / 255.0, np.zeros(both.shape, np.float32))
-                mask[cut] = tidy(differs & both) & both
+                plate = without[c].astype(np.float32) / 255.0
+                quiet = np.zeros(both.shape, np.float32)
+                strict = tidy(moved(with_part[c], plate, quiet, tint=TINT) & both)
+                certain[cut] = filled(strict) & both
+                mask[cut] = filled(tidy(changed(with_part[c], plate) & both) | strict) & both
                 unknown[cut] = ~both
             masks.append(mask)
+            sure.append(certain)
             hidden.append(unknown)
-        return masks, hidden
+        return masks, sure, hidden
 
     # --- a candidate ----------------------------------------------------------------------------------------------
 
@@ -126,53 +174,120 @@ class Finder:
                 [p[b[0] : b[1], b[2] : b[3]] if b else p[:0, :0] for p, b in zip(self.pictures, boxes, strict=True)],
                 [w.weight[b[0] : b[1], b[2] : b[3]] > KNOWN if b else w.weight[:0, :0] > 0 for w, b in zip(self.plates, boxes, strict=True)],
             )
-        masks, hidden = self.difference(*present, *absent, boxes)
-        shape = first_shape(masks, hidden, self.frames.cameras, part.low - room, part.high + room)
-        say("  away", away, "shape", None if shape is None else len(shape.cells), [int(m.sum()) for m in masks])
-        if shape is None:
-            return []
         found = []
-        for pictures, seen, rest in ((*present, part.instants), (*absent, away)):
+        for (pictures, seen), (without, known), rest in ((present, absent, part.instants), (absent, present, away)):
             if not rest or len(rest) == len(self.evidence.instants.times):
                 continue
+            masks, sure, hidden = self.difference(pictures, seen, without, known, boxes)
+            cuts = self.cut_out(pictures, seen, masks, sure, boxes)
+            there = self.cut_out(without, known, masks, sure, boxes)
+            areas = [float(np.sum([mask.sum() for mask in which])) for which in (cuts, there, sure)]
+            say("  rest", rest[0], rest[-1], "areas", areas)
+            if areas[0] < HERE * areas[2]:
+                continue
+            shape = first_shape(masks, cuts, hidden, self.frames.cameras, part.low - room, part.high + room)
+            if shape is None:
+                continue
             whole = placed(pictures, boxes, self.pictures)
-            usable = placed(seen, boxes, [np.zeros(p.shape[:2], bool) for p in self.pictures])
-            sharp = self.edges(masks, whole)
+            unseen = [np.zeros(p.shape[:2], bool) for p in self.pictures]
+            usable = placed(seen, boxes, unseen)
+            believed = [a & b for a, b in zip(usable, cuts, strict=True)]
+            # a thing that moved by less than its size is in both states: neither shows what is behind it
+            if areas[1] > BOTH * areas[0]:
+                known = [np.zeros_like(good) for good in known]
+            sharp = areas[0] / areas[2]
             middle = shape.cells.mean(0)
             home = np.eye(4)
             home[:3, 3] = middle
             local = Shape(shape.cells - middle, shape.size)
-            believed = [a & b for a, b in zip(usable, masks, strict=True)]
             splats = coloured(local, home, whole, believed, self.frames.cameras)
-            found.append(Candidate(local, splats, home, {i: home for i in rest}, masks, sharp))
+            behind = self.background(masks, placed(without, boxes, self.pictures), placed(known, boxes, unseen))
+            cover = dict.fromkeys(filled_in(rest), cuts)
+            if areas[1] > BOTH * areas[0]:
+                cover |= dict.fromkeys(away if rest is part.instants else part.instants, there)
+            known_at = dict.fromkeys(filled_in(rest), home)
+            found.append(Candidate(local, splats, home, known_at, behind, (whole, believed), sharp, cover))
         return sorted(found, key=lambda candidate: -candidate.sharp)
 
-    def edges(self, outline: list[np.ndarray], pictures: list[np.ndarray]) -> float:
-        """Mean gradient of `pictures` along the border of `outline`."""
-        total, count = 0.0, 0
-        for mask, picture in zip(outline, pictures, strict=True):
-            if not mask.any():
-                continue
-            rim = cv2.morphologyEx(mask.astype(np.uint8), cv2.MORPH_GRADIENT, np.ones((3, 3), np.uint8)) > 0
-            grey = cv2.GaussianBlur(picture, (0, 0), 1.0).astype(np.float32)
-            slope = np.abs(cv2.Sobel(grey, cv2.CV_32F, 1, 0)) + np.abs(cv2.Sobel(grey, cv2.CV_32F, 0, 1))
-            total += float(slope.max(-1)[rim].sum())
-            count += int(rim.sum())
-        return total / max(1, count)
+    def cut_out(
+        self, pictures: list[np.ndarray], seen: list[np.ndarray], masks: list[np.ndarray], sure: list[np.ndarray],
+        boxes: list[Box | None],
+    ) -> list[np.ndarray]:  # fmt: skip
+        """bool [H, W] of every camera: the thing that a state shows inside the outlines."""
+        found = []
+        for c, (mask, certain, box) in enumerate(zip(masks, sure, boxes, strict=True)):
+            own = np.zeros_like(mask)
+            if box is not None and pictures[c].size:
+                cut = (slice(box[0], box[1]), slice(box[2], box[3]))
+                own[cut] = segmented(pictures[c], mask[cut], certain[cut], seen[c])
+            found.append(own)
+        return found
 
-    def background(self, candidate: Candidate) -> Background:
-        """The plates, not known where the body is in them."""
+    def background(
+        self, outline: list[np.ndarray], without: list[np.ndarray], known: list[np.ndarray]
+    ) -> Background:
+        """The plates, but for the outlines: there, what was seen without the part."""
+        pictures, sure = [], []
         grow = np.ones((7, 7), np.uint8)
-        known = [
-            (plate.weight > KNOWN) & ~(cv2.dilate(mask.astype(np.uint8), grow) > 0)
-            for plate, mask in zip(self.plates, candidate.outline, strict=True)
-        ]
-        return Background([plate.picture for plate in self.plates], known)
+        for plate, mask, other, good in zip(self.plates, outline, without, known, strict=True):
+            near = cv2.dilate(mask.astype(np.uint8), grow) > 0
+            pictures.append(np.where(near[..., None], other.astype(np.float32) / 255.0, plate.picture))
+            sure.append(np.where(near, good, plate.weight > KNOWN))
+        return Background(pictures, sure)
+
+    def poses(self, candidate: Candidate) -> dict[int, np.ndarray]:
+        """world_from_body [4, 4] of all instants in which the body is seen well enough."""
+        found = dict(candidate.known)
+        found |= {i: a.pose for i, a in candidate.track.items() if a.visible >= SEEN and i not in found}
+        return found
+
+    def cleaned(self, candidate: Candidate) -> Background:
+        """The background without the body: where it was ever seen, the median of the frames in which it was not."""
+        poses = self.poses(candidate)
+        chosen = spread_out(poses, CLEAN, candidate.splats.radius)
+        pictures, known = [], []
+        grow = np.ones((7, 7), np.uint8)
+        for c, camera in enumerate(self.frames.cameras):
+            outlines = {i: silhouette(candidate.splats, camera, poses[i]) for i in chosen}
+            for i in outlines:
+                if i in candidate.cover:
+                    outlines[i] |= candidate.cover[i][c]
+            outlines = {i: cv2.dilate(m.astype(np.uint8), grow) > 0 for i, m in outlines.items()}
+            picture, sure = candidate.background.pictures[c].copy(), candidate.background.known[c].copy()
+            ever = np.any(list(outlines.values()), axis=0)
+            rows, columns = np.nonzero(ever)
+            if len(rows):
+                cut = (slice(rows.min(), rows.max() + 1), slice(columns.min(), columns.max() + 1))
+                stack, free = [], []
+                for i in chosen:
+                    k = int(self.evidence.instants.frames[i, c])
+                    if k >= 0:
+                        stack.append(self.frames.picture(c, k)[cut])
+                        free.append(~outlines[i][cut] & ~self.tracker.hidden(c, k)[cut])
+                if stack:
+                    middle, any_of = masked_median(np.stack(stack), np.stack(free))
+                    inside = ever[cut]
+                    picture[cut] = np.where(inside[..., None], middle.astype(np.float32) / 255.0, picture[cut])
+                    sure[cut] = np.where(inside, any_of, sure[cut])
+            pictures.append(picture)
+            known.append(sure)
+        return Background(pictures, known)
+
+    def improved(self, candidate: Candidate) -> Candidate:
+        """The background again, now that the motion is known; then the track again."""
+        background = self.cleaned(candidate)
+        splats = candidate.splats
+        better = replace(candidate, background=background, track={})
+        for i, before in candidate.track.items():
+            result = self.tracker.refined(splats, background, i, before.pose, None, 5)
+            if result is not None:
+                better.track[i] = result
+        return better
 
     def tried(self, candidate: Candidate) -> Candidate:
         """The candidate with its first track."""
         started = time.monotonic()
-        background = self.background(candidate)
+        background = candidate.background
         instants = list(range(len(self.evidence.instants.times)))
         candidate.track = self.tracker.follow(candidate.splats, background, candidate.known, instants)
         say("  tracked", round(time.monotonic() - started, 2))
@@ -188,6 +303,7 @@ def find_bodies(evidence: Evidence, near: float) -> list[Candidate]:
     t = time.monotonic()
     parts = lasting_parts(evidence, volume)
     say("parts", len(parts), round(time.monotonic() - t, 2))
+    finder.tracker.places = places_of(parts)
     found = []
     for part in parts[:TRIES]:
         t = time.monotonic()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import cv2
 import numpy as np
 
 from recon.fit.data import Frames
@@ -15,6 +16,9 @@ from recon.geometry.camera import Camera, project
 
 MOST = 9  # frames of a median
 ROOM = 12  # pixels round a place
+FEW = 12  # pixels, too few to tell colours
+CAREFUL = 0.6  # of what no shadow explains must be left by a cut
+CUTS = 3  # rounds of the graph cut
 
 Box = tuple[int, int, int, int]  # rows y0, y1, columns x0, x1
 
@@ -79,3 +83,27 @@ def placed(small: list[np.ndarray], boxes: list[Box | None], whole: list[np.ndar
             copy[box[0] : box[1], box[2] : box[3]] = part
         found.append(copy)
     return found
+
+
+def segmented(picture: np.ndarray, maybe: np.ndarray, sure: np.ndarray, seen: np.ndarray) -> np.ndarray:
+    """bool [h, w]: the part of an outline that does not look like what is round it (graph cut on colours, GrabCut).
+
+    picture: uint8 [h, w, 3]. maybe: bool [h, w], where two states of the place differ; sure: where by more than a shadow;
+    seen: pixels that may be believed. Where the thing is not in this state, hardly anything is left.
+    """
+    if int((sure & seen).sum()) < FEW or int((~maybe & seen).sum()) < FEW:
+        return sure & seen
+    strict = _cut(picture, maybe, sure, seen)
+    # where a shadow could explain much of a thing, the careful start loses it
+    return strict if strict.sum() >= CAREFUL * (sure & seen).sum() else _cut(picture, maybe, maybe, seen)
+
+
+def _cut(picture: np.ndarray, maybe: np.ndarray, start: np.ndarray, seen: np.ndarray) -> np.ndarray:
+    """GrabCut inside `maybe`, begun with `start` as the thing."""
+    labels = np.full(maybe.shape, cv2.GC_BGD, np.uint8)
+    labels[maybe & seen] = cv2.GC_PR_BGD
+    labels[start & seen] = cv2.GC_PR_FGD
+    cv2.setRNGSeed(1)  # its first clusters are drawn at random
+    models = np.zeros((1, 65)), np.zeros((1, 65))
+    cv2.grabCut(np.ascontiguousarray(picture), labels, None, *models, CUTS, cv2.GC_INIT_WITH_MASK)
+    return np.asarray(((labels == cv2.GC_PR_FGD) | (labels == cv2.GC_FGD)) & seen)

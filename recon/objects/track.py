@@ -14,11 +14,13 @@ from recon.fit.robot import KnownRobot
 from recon.geometry.pose import invert_pose
 from recon.objects.align import Aligned, Aligner, Look, look_at_instant
 from recon.objects.evidence import Evidence
+from recon.objects.shape import thinned
 from recon.objects.splats import Splats
 
 TOUCH = 0.02  # m between a body and a link that may hold it
 NEAR_SHARE = 0.02  # of the distance to the nearest camera: near plane
-PRESENT = 0.25  # of a body's pixels must be seen for its pose to count
+JUMP = 4.0  # radii that a body may jump between two instants, to where a part of the hull is
+LOST, PATIENCE = 0.15, 4  # explained share below which a body is lost after that many instants
 
 
 @dataclass
@@ -35,6 +37,7 @@ class Tracker:
     def __init__(self, evidence: Evidence, near: float) -> None:
         self.evidence, self.near = evidence, near
         self.robot: KnownRobot | None = None if evidence.robot is None else evidence.robot.robot
+        self.places: dict[int, list[np.ndarray]] = {}  # [3] m: where parts were seen at an instant
         self._links: dict[int, dict[str, np.ndarray]] = {}
         self._hidden: dict[tuple[int, int], np.ndarray] = {}
 
@@ -95,15 +98,22 @@ class Tracker:
         held = self.held(i, j, pose, splats)
         if held is not None:
             starts.append(held)
+        for place in self.places.get(j, []):  # where a part of the hull is
+            moved = pose.copy()
+            moved[:3, 3] = place
+            if np.linalg.norm(place - pose[:3, 3]) < JUMP * splats.radius:
+                starts.append(moved)
         center = np.mean([start[:3, 3] for start in starts], axis=0)
         reach = max(float(np.linalg.norm(start[:3, 3] - center)) for start in starts)
         coarse = self.look(j, background, center, splats.radius + reach, 2)
         if coarse is None:
             return None
-        aligner = Aligner(splats, coarse, self.near, velocity)
-        tried = [aligner.align(start, 5) for start in starts]
-        best = tried[int(np.argmin([aligner.cost(found) for found in tried]))]
-        return self.refined(splats, background, j, best, velocity)
+        few = thinned(splats)
+        aligner = Aligner(few, coarse, self.near, velocity)
+        costs = [aligner.cost(start) for start in starts]
+        best = starts[int(np.argmin(costs))]
+        best = aligner.align(best, 4)
+        return self.refined(splats, background, j, best, velocity, 4)
 
     def refined(
         self, splats: Splats, background: Background, j: int, start: np.ndarray, velocity: np.ndarray | None = None,
@@ -130,8 +140,10 @@ class Tracker:
             row = order[::direction]
             at: tuple[int, np.ndarray] | None = None
             before: np.ndarray | None = None
+            misses = 0
             for j in row:
                 if j in known:
+                    misses = 0
                     at, before = (j, known[j]), None
                     continue
                 if at is None:
@@ -142,6 +154,9 @@ class Tracker:
                     continue
                 if j not in found or result.explained * result.visible > found[j].explained * found[j].visible:
                     found[j] = result
+                misses = misses + 1 if result.explained < LOST else 0
+                if misses > PATIENCE:
+                    break
                 if result.visible < 0.05:
                     continue  # hidden: the next instant starts from the last pose that was seen
                 before, at = at[1], (j, result.pose)
