@@ -276,13 +276,8 @@ class Finder:
     def improved(self, candidate: Candidate) -> Candidate:
         """The background again, now that the motion is known; then the track again."""
         background = self.cleaned(candidate)
-        splats = candidate.splats
-        better = replace(candidate, background=background, track={})
-        for i, before in candidate.track.items():
-            result = self.tracker.refined(splats, background, i, before.pose, None, 5)
-            if result is not None:
-                better.track[i] = result
-        return better
+        track = self.tracker.again(candidate.splats, background, candidate.track)
+        return replace(candidate, background=background, track=track)
 
     def tried(self, candidate: Candidate) -> Candidate:
         """The candidate with its first track."""

@@ -17,7 +17,9 @@ from recon.objects.splats import Splats
 CELLS = 28  # along the longest side of a part
 MISS = 0.0  # share of the cameras whose outline may miss a cell
 FEWEST = 27  # cells of a body
-CUT = 0.86  # of the cameras must show a cell inside what they cut out
+CUT = 0.86  # of the cameras must show a cell inside what they cut out, or all of them,
+WHOLE = 0.6  # where that leaves as much of the shape: then no outline has a part missing
+INWARD = 0.35  # of a cell, that Gaussians lie under the surface of its outer cells, for they reach beyond their centres
 
 
 @dataclass(frozen=True)
@@ -30,6 +32,14 @@ class Shape:
     def surface(self) -> np.ndarray:
         """Centres [M, 3] of the cells on the surface."""
         return self.cells[hull_surface(self.cells, self.size)]
+
+    def sunk(self) -> np.ndarray:
+        """The same, moved a little towards the inside: [M, 3]."""
+        outer = self.surface()
+        around = cKDTree(self.cells).query_ball_point(outer, 2.6 * self.size)
+        inward = np.stack([self.cells[near].mean(0) for near in around]) - outer
+        length = np.linalg.norm(inward, axis=1, keepdims=True)
+        return np.asarray(outer + INWARD * self.size * inward / np.maximum(length, 1e-9))
 
 
 def first_shape(
@@ -55,7 +65,9 @@ def first_shape(
             inside[inside] &= ~nothing[row[inside], column[inside]]
             seen += inside
             votes[inside] += mask[row[inside], column[inside]]
+        strict = largest_part(cells[votes >= seen], size)
         cells = largest_part(cells[votes >= CUT * seen], size)
+        cells = strict if len(strict) >= WHOLE * len(cells) else cells
         if len(cells) < FEWEST:
             return None
         low, high = cells.min(0) - size / 2, cells.max(0) + size / 2
@@ -127,7 +139,7 @@ def coloured(
     elif blind.any():  # what no camera sees looks as its nearest neighbour that one does
         _, nearest = cKDTree(surface[~blind]).query(surface[blind])
         colours[blind] = colours[~blind][nearest]
-    return Splats(surface, np.clip(colours, 0.0, 1.0).astype(np.float32), shape.size)
+    return Splats(shape.sunk(), np.clip(colours, 0.0, 1.0).astype(np.float32), shape.size)
 
 
 def thinned(splats: Splats, factor: int = 2) -> Splats:

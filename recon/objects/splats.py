@@ -22,7 +22,7 @@ SIDE = 96  # pixels, most of a crop at the working resolution; a multiple of the
 TILE = 16
 ROOM = 1.25  # of the body's radius, that a crop reaches
 OPACITY = 0.95
-RADIUS = 0.5  # of a cell, of a surface Gaussian
+RADIUS = 0.4  # of a cell, of a surface Gaussian
 
 
 @dataclass(frozen=True)

@@ -6,8 +6,10 @@ in the hand of a known robot that touches it; the start that explains the pictur
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass
 
+import cv2
 import numpy as np
 
 from recon.fit.robot import KnownRobot
@@ -20,6 +22,8 @@ from recon.objects.splats import Splats
 TOUCH = 0.02  # m between a body and a link that may hold it
 NEAR_SHARE = 0.02  # of the distance to the nearest camera: near plane
 JUMP = 4.0  # radii that a body may jump between two instants, to where a part of the hull is
+WORTH = 0.9  # of a start's cost that a coarse alignment must come below
+DOUBTFUL = 0.6  # explained share below which a body is looked for elsewhere
 LOST, PATIENCE = 0.15, 4  # explained share below which a body is lost after that many instants
 
 
@@ -29,6 +33,17 @@ class Background:
 
     pictures: list[np.ndarray]
     known: list[np.ndarray]
+
+
+def twist(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """[6] in the body's frame, from pose `a` to pose `b` [4, 4]: metres, then a rotation vector (small motions)."""
+    moved = invert_pose(a) @ b
+    return np.concatenate([moved[:3, 3], cv2.Rodrigues(moved[:3, :3])[0][:, 0]])
+
+
+def worth(aligned: Aligned) -> float:
+    """By which two poses at one instant are compared: how much they explain, and of how much."""
+    return aligned.explained * min(1.0, aligned.visible + 0.1)
 
 
 class Tracker:
@@ -87,37 +102,63 @@ class Tracker:
         found: np.ndarray = after[best] @ invert_pose(before[best]) @ pose
         return found
 
-    def step(
-        self, splats: Splats, background: Background, i: int, j: int, pose: np.ndarray, before: np.ndarray | None,
-        velocity: np.ndarray | None = None,
-    ) -> Aligned | None:  # fmt: skip
-        """From `pose` at instant i to instant j; before: the pose at the instant on the other side of i."""
-        starts = [pose]
+    def starts(
+        self, splats: Splats, i: int, j: int, pose: np.ndarray, before: np.ndarray | None
+    ) -> list[np.ndarray]:  # fmt: skip
+        """Where a body that was at `pose` at instant i, and at `before` one instant earlier, may be at j."""
+        found = [pose]
         if before is not None:
-            starts.append(pose @ invert_pose(before) @ pose)
+            found.append(pose @ invert_pose(before) @ pose)
         held = self.held(i, j, pose, splats)
         if held is not None:
-            starts.append(held)
-        for place in self.places.get(j, []):  # where a part of the hull is
-            moved = pose.copy()
-            moved[:3, 3] = place
-            if np.linalg.norm(place - pose[:3, 3]) < JUMP * splats.radius:
-                starts.append(moved)
+            found.append(held)
+        return found
+
+    def step(
+        self, splats: Splats, background: Background, i: int, j: int, pose: np.ndarray, before: np.ndarray | None
+    ) -> Aligned | None:
+        """From `pose` at instant i to instant j; before: the pose at the instant on the other side of i."""
+        starts = self.starts(splats, i, j, pose, before)
         center = np.mean([start[:3, 3] for start in starts], axis=0)
         reach = max(float(np.linalg.norm(start[:3, 3] - center)) for start in starts)
         coarse = self.look(j, background, center, splats.radius + reach, 2)
         if coarse is None:
             return None
+        seconds = float(self.evidence.instants.times[j] - self.evidence.instants.times[i])
         few = thinned(splats)
-        aligner = Aligner(few, coarse, self.near, velocity)
-        costs = [aligner.cost(start) for start in starts]
-        best = starts[int(np.argmin(costs))]
-        best = aligner.align(best, 4)
-        return self.refined(splats, background, j, best, velocity, 4)
+        rated = []
+        for start in starts:
+            velocity = twist(pose, start) / seconds
+            aligner = Aligner(few, coarse, self.near, velocity)
+            cost = aligner.cost(start)
+            nearer = aligner.align(start, 4)
+            # a coarse picture is a blunt judge: what it gains must be worth it
+            gained = aligner.cost(nearer)
+            better = gained < WORTH * cost
+            rated.append((gained if better else cost, nearer if better else start, velocity))
+        cost, best, velocity = min(rated, key=lambda entry: entry[0])
+        result = self.refined(splats, background, j, best, velocity)
+        if result is None or result.explained < DOUBTFUL:
+            result = self._elsewhere(splats, background, j, pose, result)
+        return result
+
+    def _elsewhere(
+        self, splats: Splats, background: Background, j: int, pose: np.ndarray, result: Aligned | None
+    ) -> Aligned | None:
+        """`result`, or what is found where parts of the hull are, if that explains more."""
+        for place in self.places.get(j, []):
+            if np.linalg.norm(place - pose[:3, 3]) > JUMP * splats.radius:
+                continue
+            moved = pose.copy()
+            moved[:3, 3] = place
+            other = self.refined(splats, background, j, moved)
+            if other is not None and (result is None or worth(other) > worth(result)):
+                result = other
+        return result
 
     def refined(
         self, splats: Splats, background: Background, j: int, start: np.ndarray, velocity: np.ndarray | None = None,
-        iterations: int = 6,
+        iterations: int = 8,
     ) -> Aligned | None:  # fmt: skip
         """The pose near `start` at instant j, at the full resolution."""
         fine = self.look(j, background, start[:3, 3], splats.radius)
@@ -152,7 +193,7 @@ class Tracker:
                 if result is None:
                     at = None
                     continue
-                if j not in found or result.explained * result.visible > found[j].explained * found[j].visible:
+                if j not in found or worth(result) > worth(found[j]):
                     found[j] = result
                 misses = misses + 1 if result.explained < LOST else 0
                 if misses > PATIENCE:
@@ -160,4 +201,24 @@ class Tracker:
                 if result.visible < 0.05:
                     continue  # hidden: the next instant starts from the last pose that was seen
                 before, at = at[1], (j, result.pose)
+        for row in (sorted(found, reverse=True), sorted(found)):  # what was lost may be found from the other side
+            for i, j in itertools.pairwise(row):
+                if abs(i - j) == 1 and found[j].explained < min(DOUBTFUL, found[i].explained):
+                    result = self.step(splats, background, i, j, found[i].pose, None)
+                    if result is not None and worth(result) > worth(found[j]):
+                        found[j] = result
+        return found
+
+    def again(self, splats: Splats, background: Background, track: dict[int, Aligned]) -> dict[int, Aligned]:
+        """The same track, refined with the velocities that it has itself."""
+        found: dict[int, Aligned] = {}
+        times = self.evidence.instants.times
+        for i, aligned in track.items():
+            near = [k for k in (i - 1, i + 1) if k in track]
+            ends = (min([*near, i]), max([*near, i]))
+            span = float(times[ends[1]] - times[ends[0]])
+            velocity = twist(track[ends[0]].pose, track[ends[1]].pose) / span if span > 0 else None
+            result = self.refined(splats, background, i, aligned.pose, velocity)
+            if result is not None:
+                found[i] = result
         return found
