@@ -22,6 +22,7 @@ SCALE = 0.08  # sRGB, s: differences beyond it count less and less
 GAIN = (0.6, 1.5)  # of the light on a body
 STEP_PX = 0.35  # pixels, of the displacement a derivative is taken over
 ITERATIONS = 8
+DONE_PX = 0.04  # pixels, of the last step
 UNKNOWN = SCALE**2 * np.log(2.0)  # cost of a pixel whose background is not known and that no body covers
 SOLID = 0.5  # coverage of a pixel that is the body's
 
@@ -134,7 +135,9 @@ class Aligner:
 
     def _scales(self) -> np.ndarray:
         """[V] radians of a crop's pixel."""
-        return np.array([crop.step / camera.fx for crop, camera in zip(self.look.crops, self.look.cameras, strict=True)])
+        return np.array(
+            [crop.step / camera.fx for crop, camera in zip(self.look.crops, self.look.cameras, strict=True)]
+        )
 
     def align(self, start: np.ndarray, iterations: int = ITERATIONS) -> np.ndarray:
         """The pose near `start` [4, 4] that explains the look best."""
@@ -159,7 +162,7 @@ class Aligner:
             length = max(np.linalg.norm(step[:3]) / size, np.linalg.norm(step[3:]))
             step *= min(1.0, 0.25 / max(length, 1e-12))
             pose = kept @ se3_exp(step)
-            if length * size < 0.02 * self.pixel(kept):
+            if length * size < DONE_PX * self.pixel(kept):
                 break
         return kept
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import os
-import time
 from dataclasses import dataclass, field, replace
 
 import cv2
@@ -20,18 +18,12 @@ from recon.objects.splats import Splats, silhouette
 from recon.objects.states import Box, boxes_of, masked_median, placed, segmented, state
 from recon.objects.track import Background, Tracker
 
-TRIES = 8
 SEEN = 0.15  # of a body's pixels, for its pose to teach anything
 HERE = 0.3  # of an outline must look unlike its surroundings for the thing to be there
+CLEAR = 0.6  # of an outline filled by the thing
 BOTH = 0.5  # of a thing's area in the other state too: it moved by less than its size
 CLEAN = 25  # instants that tell what is behind a body
 AT_HOME = 0.2  # share of a part's outline that may differ while a body is at rest there
-DEBUG = bool(os.environ.get("OBJECTS_DEBUG"))
-
-
-def say(*args: object) -> None:
-    if DEBUG:
-        print(*args, flush=True)
 
 
 @dataclass
@@ -172,7 +164,10 @@ class Finder:
         else:
             absent = (
                 [p[b[0] : b[1], b[2] : b[3]] if b else p[:0, :0] for p, b in zip(self.pictures, boxes, strict=True)],
-                [w.weight[b[0] : b[1], b[2] : b[3]] > KNOWN if b else w.weight[:0, :0] > 0 for w, b in zip(self.plates, boxes, strict=True)],
+                [
+                    w.weight[b[0] : b[1], b[2] : b[3]] > KNOWN if b else w.weight[:0, :0] > 0
+                    for w, b in zip(self.plates, boxes, strict=True)
+                ],
             )
         found = []
         for (pictures, seen), (without, known), rest in ((present, absent, part.instants), (absent, present, away)):
@@ -182,7 +177,6 @@ class Finder:
             cuts = self.cut_out(pictures, seen, masks, sure, boxes)
             there = self.cut_out(without, known, masks, sure, boxes)
             areas = [float(np.sum([mask.sum() for mask in which])) for which in (cuts, there, sure)]
-            say("  rest", rest[0], rest[-1], "areas", areas)
             if areas[0] < HERE * areas[2]:
                 continue
             shape = first_shape(masks, cuts, hidden, self.frames.cameras, part.low - room, part.high + room)
@@ -207,7 +201,8 @@ class Finder:
                 cover |= dict.fromkeys(away if rest is part.instants else part.instants, there)
             known_at = dict.fromkeys(filled_in(rest), home)
             found.append(Candidate(local, splats, home, known_at, behind, (whole, believed), sharp, cover))
-        return sorted(found, key=lambda candidate: -candidate.sharp)
+        # where both show it, the longer rest is the better picture, and leaves less to be followed
+        return sorted(found, key=lambda candidate: (candidate.sharp < CLEAR, -len(candidate.known)))
 
     def cut_out(
         self, pictures: list[np.ndarray], seen: list[np.ndarray], masks: list[np.ndarray], sure: list[np.ndarray],
@@ -223,9 +218,7 @@ class Finder:
             found.append(own)
         return found
 
-    def background(
-        self, outline: list[np.ndarray], without: list[np.ndarray], known: list[np.ndarray]
-    ) -> Background:
+    def background(self, outline: list[np.ndarray], without: list[np.ndarray], known: list[np.ndarray]) -> Background:
         """The plates, but for the outlines: there, what was seen without the part."""
         pictures, sure = [], []
         grow = np.ones((7, 7), np.uint8)
@@ -281,29 +274,7 @@ class Finder:
 
     def tried(self, candidate: Candidate) -> Candidate:
         """The candidate with its first track."""
-        started = time.monotonic()
         background = candidate.background
         instants = list(range(len(self.evidence.instants.times)))
         candidate.track = self.tracker.follow(candidate.splats, background, candidate.known, instants)
-        say("  tracked", round(time.monotonic() - started, 2))
-        for i, a in sorted(candidate.track.items()):
-            say("   ", i, a.pose[:3, 3].round(4), "vis %.2f expl %.2f match %.2f noise %.3f px %d" % (a.visible, a.explained, a.matched, a.noise, a.pixels))
         return candidate
-
-
-def find_bodies(evidence: Evidence, near: float) -> list[Candidate]:
-    """All bodies."""
-    finder = Finder(evidence, near)
-    volume = search_volume(evidence.frames.cameras, np.zeros((0, 3)))
-    t = time.monotonic()
-    parts = lasting_parts(evidence, volume)
-    say("parts", len(parts), round(time.monotonic() - t, 2))
-    finder.tracker.places = places_of(parts)
-    found = []
-    for part in parts[:TRIES]:
-        t = time.monotonic()
-        tries = finder.candidates(part)
-        say("part", part.weight, part.low.round(3), part.high.round(3), part.instants[0], part.instants[-1], [round(x.sharp, 1) for x in tries], round(time.monotonic() - t, 2))
-        for candidate in tries:
-            found.append(finder.tried(candidate))
-    return found

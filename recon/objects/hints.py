@@ -1,9 +1,9 @@
 """Hints on bodies (`--bodies bodies.yaml`): their names and where to look for them.
 
-    bodies:
-      - name: cube
-        seed: [0.10, 0.18, 0.02]     # m, in the scene's world: a place where the body is, or has left
-        time: 2.4                    # s, optional: when
+bodies:
+  - name: cube
+    seed: [0.10, 0.18, 0.02]     # m, in the scene's world: a place where the body is, or has left
+    time: 2.4                    # s, optional: when
 """
 
 from __future__ import annotations

@@ -102,7 +102,6 @@ def _hinted(parts: list[Part], hints: list[BodyHint], times: np.ndarray) -> list
 
 def best_candidate(finder: Finder, part: Part) -> Candidate | None:
     """The body that explains a part; None when no rigid one does."""
-    accepted: list[tuple[float, Candidate]] = []
     for candidate in finder.candidates(part):
         tried = finder.tried(candidate)
         if score(tried)[0] < 0.5 * EXPLAINED:
@@ -110,8 +109,8 @@ def best_candidate(finder: Finder, part: Part) -> Candidate | None:
         better = finder.improved(tried)
         explained, matched, moved = score(better)
         if explained >= EXPLAINED and matched >= MATCHED and moved >= MOVED:
-            accepted.append((explained, better))
-    return max(accepted, key=lambda pair: pair[0])[1] if accepted else None
+            return better
+    return None
 
 
 def score(candidate: Candidate) -> tuple[float, float, float]:

@@ -21,9 +21,13 @@ from recon.objects.splats import Splats
 
 TOUCH = 0.02  # m between a body and a link that may hold it
 NEAR_SHARE = 0.02  # of the distance to the nearest camera: near plane
+CHANGE, STILL = 0.05, 0.01  # sRGB; share of a body's pixels that change by more though it rests
+MOST_SEEN = 0.4  # of its pixels must be seen to tell
 JUMP = 4.0  # radii that a body may jump between two instants, to where a part of the hull is
+CLEARLY = 0.1  # by which a neighbouring instant must explain more for another try from there
+PRESENT = 0.15  # of a body's pixels must be seen for its pose to count
 WORTH = 0.9  # of a start's cost that a coarse alignment must come below
-DOUBTFUL = 0.6  # explained share below which a body is looked for elsewhere
+DOUBTFUL = 0.5  # explained share below which a body is looked for elsewhere
 LOST, PATIENCE = 0.15, 4  # explained share below which a body is lost after that many instants
 
 
@@ -118,14 +122,17 @@ class Tracker:
         self, splats: Splats, background: Background, i: int, j: int, pose: np.ndarray, before: np.ndarray | None
     ) -> Aligned | None:
         """From `pose` at instant i to instant j; before: the pose at the instant on the other side of i."""
+        same = self.resting(splats, background, i, j, pose)
+        if same is not None:
+            return same
         starts = self.starts(splats, i, j, pose, before)
         center = np.mean([start[:3, 3] for start in starts], axis=0)
         reach = max(float(np.linalg.norm(start[:3, 3] - center)) for start in starts)
         coarse = self.look(j, background, center, splats.radius + reach, 2)
         if coarse is None:
             return None
-        seconds = float(self.evidence.instants.times[j] - self.evidence.instants.times[i])
         few = thinned(splats)
+        seconds = float(self.evidence.instants.times[j] - self.evidence.instants.times[i])
         rated = []
         for start in starts:
             velocity = twist(pose, start) / seconds
@@ -141,6 +148,21 @@ class Tracker:
         if result is None or result.explained < DOUBTFUL:
             result = self._elsewhere(splats, background, j, pose, result)
         return result
+
+    def resting(
+        self, splats: Splats, background: Background, i: int, j: int, pose: np.ndarray
+    ) -> Aligned | None:  # fmt: skip
+        """The body at instant j where it was at i, if its pixels have not changed; None if they have, or are hidden."""
+        looks = [self.look(k, background, pose[:3, 3], splats.radius) for k in (i, j)]
+        if looks[0] is None or looks[1] is None or looks[0].index != looks[1].index:
+            return None
+        aligner = Aligner(splats, looks[1], self.near)
+        _, alpha, _ = aligner.compose(pose)
+        both = (alpha > 0.1) & (looks[0].weight > 0) & (looks[1].weight > 0)
+        if both.sum() < MOST_SEEN * (alpha > 0.1).sum():
+            return None
+        change = np.abs(looks[0].target - looks[1].target).mean(-1)[both]
+        return aligner.judged(pose) if (change > CHANGE).mean() < STILL else None
 
     def _elsewhere(
         self, splats: Splats, background: Background, j: int, pose: np.ndarray, result: Aligned | None
@@ -203,7 +225,7 @@ class Tracker:
                 before, at = at[1], (j, result.pose)
         for row in (sorted(found, reverse=True), sorted(found)):  # what was lost may be found from the other side
             for i, j in itertools.pairwise(row):
-                if abs(i - j) == 1 and found[j].explained < min(DOUBTFUL, found[i].explained):
+                if abs(i - j) == 1 and found[j].explained < min(DOUBTFUL, found[i].explained - CLEARLY):
                     result = self.step(splats, background, i, j, found[i].pose, None)
                     if result is not None and worth(result) > worth(found[j]):
                         found[j] = result
