@@ -1,7 +1,7 @@
 """`recon build`: videos and a calibration in, a published scene out. A generator of events, stage by stage.
 
-    capture -> frames (undistorted, on disk) -> rig refined -> plates -> objects -> points -> static fit -> moving points
-            -> joint fit -> scene
+    capture -> frames (undistorted, on disk) -> rig refined -> plates -> objects -> points -> static fit
+            -> moving points -> joint fit -> scene
 
 Everything on the way lies in a work folder beside the scene; running the same build again continues from there.
 """

@@ -20,8 +20,8 @@ from recon.scene.scene import Body
 class FoundBody:
     """splats: in the body's frame, whose origin is its middle and whose axes are the world's in its first rest.
 
-    times [T] s, poses [T, 4, 4] world from body; position_sigma [T] m and rotation_sigma [T] rad, one standard deviation
-    along the worst axis; visible [T]: share of the body's pixels that cameras saw (1 while it is known to rest).
+    times [T] s, poses [T, 4, 4] world from body; position_sigma [T] m and rotation_sigma [T] rad, one standard
+    deviation along the worst axis; visible [T]: share of the body's pixels that cameras saw (1 at its first rest).
     explained: share of the differences to the background that the moving body accounts for.
     """
 

@@ -1,5 +1,5 @@
-"""What the cameras show of things that move: per instant and camera the pixels that differ from the still picture by more
-than a shadow explains, and the pixels that say nothing because a known robot is there.
+"""What the cameras show of things that move: per instant and camera the pixels that differ from the still picture by
+more than a shadow explains, and the pixels that say nothing because a known robot is there.
 
 A neutral shadow or highlight multiplies what is under it: with f the frame's and p the plate's colour of a pixel,
 

@@ -8,11 +8,10 @@ from dataclasses import dataclass, field, replace
 import cv2
 import numpy as np
 
-from recon.fit.hull import Volume, search_volume
 from recon.fit.plate import Plate
 from recon.objects.align import Aligned
 from recon.objects.evidence import HALF, KNOWN, TINT, Evidence, changed, filled, moved, tidy
-from recon.objects.seeds import Part, lasting_parts
+from recon.objects.seeds import Part
 from recon.objects.shape import Shape, coloured, first_shape
 from recon.objects.splats import Splats, silhouette
 from recon.objects.states import Box, boxes_of, masked_median, placed, segmented, state

@@ -1,5 +1,5 @@
-"""The stage `objects` of a build: parts of what moves are tried one after the other; those that one rigid thing explains,
-over the whole recording, become bodies.
+"""The stage `objects` of a build: parts of what moves are tried one after the other; those that one rigid thing
+explains, over the whole recording, become bodies.
 
 A candidate is accepted when, over the instants in which it is away from its first rest, with a rendered body and an
 empty background compared in the same pixels (align.py),
@@ -41,7 +41,7 @@ EXPLAINED = 0.6
 MATCHED = 0.6
 MOVED = 3.0  # pixels
 CORRELATED = 16.0  # pixels that err together
-FLOOR = 0.5  # pixels, of the shape
+FLOOR, FLOOR_TURN = 0.5, 0.8  # pixels, of the shape: of its place, and at its rim when it turns
 HINTED = 0.1  # m round a seed in which its part is looked for
 
 
@@ -150,8 +150,9 @@ def sigmas(aligned: Aligned, radius: float) -> tuple[float, float]:
     spread = (vectors / np.maximum(values, 1e-9 * max(values.max(), 1e-12))) @ vectors.T
     covariance = CORRELATED * aligned.noise**2 * spread * np.outer(scale, scale)
     floor = FLOOR * aligned.pixel
+    turn = FLOOR_TURN * aligned.pixel / radius
     position = float(np.sqrt(np.linalg.eigvalsh(covariance[:3, :3]).max() + floor**2))
-    rotation = float(np.sqrt(np.linalg.eigvalsh(covariance[3:, 3:]).max() + (floor / radius) ** 2))
+    rotation = float(np.sqrt(np.linalg.eigvalsh(covariance[3:, 3:]).max() + turn**2))
     return min(position, 10.0 * radius), min(rotation, np.pi)
 
 
@@ -162,7 +163,7 @@ def as_body(name: str, candidate: Candidate, times: np.ndarray) -> FoundBody:
     floor = FLOOR * pixel
     for i, t in enumerate(times):
         if i in candidate.known:
-            rows.append((t, candidate.home, floor, floor / candidate.splats.radius, 1.0))
+            rows.append((t, candidate.home, floor, FLOOR_TURN * pixel / candidate.splats.radius, 1.0))
         elif i in candidate.track and candidate.track[i].visible >= 0.1:
             aligned = candidate.track[i]
             rows.append((t, aligned.pose, *sigmas(aligned, candidate.splats.radius), aligned.visible))

@@ -39,7 +39,7 @@ def boxes_of(cameras: list[Camera], low: np.ndarray, high: np.ndarray) -> list[B
 
 
 def masked_median(stack: np.ndarray, usable: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """(median uint8 [H, W, 3] of stack uint8 [S, H, W, 3] where usable bool [S, H, W]; bool [H, W] where there is any)."""
+    """(median [H, W, 3] of a stack uint8 [S, H, W, 3] where usable bool [S, H, W]; bool [H, W], where there is one)."""
     keyed = np.where(usable[..., None], stack.astype(np.int16), 256)
     keyed.sort(axis=0)  # what is not usable is last
     count = usable.sum(0)
@@ -88,8 +88,8 @@ def placed(small: list[np.ndarray], boxes: list[Box | None], whole: list[np.ndar
 def segmented(picture: np.ndarray, maybe: np.ndarray, sure: np.ndarray, seen: np.ndarray) -> np.ndarray:
     """bool [h, w]: the part of an outline that does not look like what is round it (graph cut on colours, GrabCut).
 
-    picture: uint8 [h, w, 3]. maybe: bool [h, w], where two states of the place differ; sure: where by more than a shadow;
-    seen: pixels that may be believed. Where the thing is not in this state, hardly anything is left.
+    picture: uint8 [h, w, 3]. maybe: bool [h, w], where two states of the place differ; sure: where by more than a
+    shadow; seen: pixels that may be believed. Where the thing is not in this state, hardly anything is left.
     """
     if int((sure & seen).sum()) < FEW or int((~maybe & seen).sum()) < FEW:
         return sure & seen

@@ -1,7 +1,7 @@
 """A body followed through all instants, outward from where its pose is known, with what each pose is worth.
 
-From an instant to the next it is looked for where it was, where it would be had it gone on moving, and where it would be
-in the hand of a known robot that touches it; the start that explains the pictures best is refined (align.py).
+From an instant to the next it is looked for where it was, where it would be had it gone on moving, and where it would
+be in the hand of a known robot that touches it; the start that explains the pictures best is refined (align.py).
 """
 
 from __future__ import annotations

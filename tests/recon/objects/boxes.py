@@ -11,7 +11,9 @@ from recon.geometry.pose import look_at
 
 SIZE = (160, 120)
 HALF = np.array([0.07, 0.05, 0.06])  # m, half sides of the box
-FACES = np.array([[0.8, 0.15, 0.1], [0.15, 0.2, 0.75], [0.85, 0.75, 0.1], [0.2, 0.65, 0.2], [0.7, 0.2, 0.7], [0.1, 0.6, 0.7]])
+FACES = np.array(
+    [[0.8, 0.15, 0.1], [0.15, 0.2, 0.75], [0.85, 0.75, 0.1], [0.2, 0.65, 0.2], [0.7, 0.2, 0.7], [0.1, 0.6, 0.7]]
+)
 
 Pose = Callable[[float], np.ndarray | None]
 
@@ -39,7 +41,7 @@ def ring(count: int = 6) -> list[Camera]:
 class BoxFrames:
     """`recon.fit.data.Frames` of the floor and a box that is where `pose` says; `bend` makes it shear with time."""
 
-    def __init__(self, pose: Pose, count: int = 16, bend: float = 0.0) -> None:
+    def __init__(self, pose: Pose, count: int = 12, bend: float = 0.0) -> None:
         self.pose, self.bend = pose, bend
         self.cameras = ring()
         self.names = [camera.name for camera in self.cameras]
@@ -47,9 +49,7 @@ class BoxFrames:
         self.masks_are_whole = False
         self._rays = [self._floor(camera) for camera in self.cameras]
         noise = np.random.default_rng(0)
-        self._pictures = [
-            [self._drawn(c, float(t), noise) for t in self.times[c]] for c in range(len(self.cameras))
-        ]
+        self._pictures = [[self._drawn(c, float(t), noise) for t in self.times[c]] for c in range(len(self.cameras))]
 
     def num_frames(self, camera: int) -> int:
         """The same for every camera."""
@@ -71,7 +71,8 @@ class BoxFrames:
         v, u = np.mgrid[: camera.height, : camera.width] + 0.5
         local = np.stack([(u - camera.cx) / camera.fx, (v - camera.cy) / camera.fy, np.ones_like(u)], -1)
         rays = local @ camera.cam_from_world[:3, :3]
-        hit = camera.center + rays * np.where(rays[..., 2:] < -1e-6, -camera.center[2] / np.minimum(rays[..., 2:], -1e-6), 9.0)
+        down = np.minimum(rays[..., 2:], -1e-6)
+        hit = camera.center + rays * np.where(down < -1e-6, -camera.center[2] / down, 9.0)
         wave = 0.5 + 0.12 * np.sin(9 * hit[..., :1]) + 0.1 * np.cos(13 * hit[..., 1:2] + 2 * hit[..., :1])
         return rays, wave * np.array([1.0, 0.92, 0.8])
 
