@@ -158,8 +158,6 @@ class CheckConfig:
     """Frame rate of picture folders without timestamps.csv."""
     out: Path | None = None
     """Folder to write: check.html, check.json. Default: checks/<name of the videos' parent folder>."""
-    device: str = "auto"
-    backend: str = "auto"
     console: Literal["auto", "rich", "plain", "json"] = "auto"
 
 
@@ -170,8 +168,6 @@ class InfoConfig:
     scene: tyro.conf.Positional[Path]
     """Scene folder."""
     console: Literal["auto", "rich", "plain", "json"] = "auto"
-    device: str = "auto"
-    backend: str = "auto"
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,15 @@ import torch
 
 import recon
 from recon.config import DoctorConfig
-from recon.core.device import VENDORS, describe_device, describe_devices, resolve_device, synchronize
+from recon.core.device import (
+    VENDORS,
+    describe_device,
+    describe_devices,
+    device_label,
+    is_simulated,
+    resolve_device,
+    synchronize,
+)
 from recon.core.errors import ReconError, TrialError, UnavailableError
 from recon.core.events import Artifact, Event, Message
 from recon.render.api import rasterize
@@ -130,7 +138,7 @@ def as_json(checks: list[Check], failure: ReconError | None = None) -> dict[str,
         "version": VERSION,
         "recon": recon.__version__,
         "ok": failure is None,
-        "simulated": any(check.group == "device" and "simulated" in check.text for check in checks),
+        "simulated": any(check.facts.get("simulated", False) for check in checks),
         "error": str(failure) if failure is not None else None,
         "checks": [asdict(check) for check in checks],
     }
@@ -169,9 +177,11 @@ def measure_speed(device_name: str = "auto", backend: str = "auto", seconds: flo
         backward.append(milliseconds[1])
     best = min(forward), min(backward)
     size = f"{PROBE_GAUSSIANS} Gaussians, {PROBE_WIDTH}x{PROBE_HEIGHT}"
-    text = f"{size}: {best[0]:.1f} ms forward, {best[1]:.1f} ms backward on {device} with backend {chosen}"
+    times = f"{best[0]:.1f} ms forward, {best[1]:.1f} ms backward"
+    text = f"{size}: {times} on {device_label(device)} with backend {chosen}"
     facts = {"gaussians": PROBE_GAUSSIANS, "width": PROBE_WIDTH, "height": PROBE_HEIGHT, "device": str(device)}
-    facts |= {"backend": chosen, "forward_ms": best[0], "backward_ms": best[1], "pictures": len(forward)}
+    facts |= {"simulated": is_simulated(device), "backend": chosen, "pictures": len(forward)}
+    facts |= {"forward_ms": best[0], "backward_ms": best[1]}
     return Check("speed", "rasteriser", True, text, facts=facts)
 
 

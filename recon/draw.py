@@ -14,7 +14,7 @@ from recon.calibrate.conventions import AS_WRITTEN, BY_NAME, meant
 from recon.calibrate.rig import load_calibration
 from recon.capture.session import PictureSizes, open_capture
 from recon.config import RenderConfig
-from recon.core.device import resolve_device, set_strict_precision
+from recon.core.device import device_notes, resolve_device, set_strict_precision
 from recon.core.errors import InputError, StorageError, UsageError, did_you_mean
 from recon.core.events import Artifact, Event, Progress, StageFinished, StageStarted
 from recon.core.files import write_json
@@ -125,6 +125,7 @@ def render_scene(config: RenderConfig) -> Iterator[Event]:
     """Write <cam>/<k:06d>.png, <cam>/<k:06d>.npy and times.json; yields progress."""
     device = resolve_device(config.device)
     set_strict_precision()
+    yield from device_notes(device)
     scene = load_scene(find_scene(config.scene))
     rig = given_rig(config, scene) if config.rig else scene.rig
     names = chosen_cameras(rig, config.cams)

@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterator
 
 from recon.config import MeshConfig
-from recon.core.device import resolve_device, set_strict_precision
+from recon.core.device import device_notes, resolve_device, set_strict_precision
 from recon.core.errors import InputError, UsageError, did_you_mean
 from recon.core.events import Artifact, Event, Message, Progress, StageFinished, StageStarted
 from recon.mesh.bench import BENCH, bench_solid
@@ -34,6 +34,7 @@ def mesh(config: MeshConfig) -> Iterator[Event]:
     _known_densities(config.densities, scene)
     device = resolve_device(config.device)
     set_strict_precision()
+    yield from device_notes(device)
     moved = scene.to(device)
     bodies = {body.name: body for body in scene.bodies}
     made: list[Made] = []

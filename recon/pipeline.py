@@ -24,14 +24,12 @@ import numpy as np
 import torch
 
 from recon.calibrate.conventions import AS_WRITTEN
-from recon.calibrate.dense import depth_priors, fused_points
 from recon.calibrate.sanity import agreement, refuse_if_contradicted, scale_warning
-from recon.calibrate.shell import backdrop
 from recon.capture.check import check_capture, refuse_unusable
 from recon.capture.store import FrameStore, build_store, open_store
 from recon.config import BuildConfig
 from recon.core.config import to_dict
-from recon.core.device import resolve_device, set_strict_precision
+from recon.core.device import device_notes, resolve_device, set_strict_precision
 from recon.core.errors import UsageError
 from recon.core.events import Artifact, Event, Message, StageFinished, StageStarted
 from recon.core.files import inside, locked, read_json, write_json, writing
@@ -58,6 +56,7 @@ from recon.locate import locate_robot
 from recon.objects.body import FoundBody, body_gaussians, scene_body
 from recon.objects.frames import BodyFrames
 from recon.objects.search import find_objects
+from recon.points import find_points
 from recon.refine import refine_rig
 from recon.render.backends import select_name
 from recon.report.write import BuildRecord, write_report
@@ -115,6 +114,7 @@ def build(config: BuildConfig) -> Iterator[Event]:
     device = resolve_device(config.device)
     select_name(config.backend, device, torch.float32)
     set_strict_precision()
+    yield from device_notes(device)
     inputs = open_inputs(config)
     yield from inputs.capture.messages
     yield from inputs.notes
@@ -295,23 +295,14 @@ def _fit(
         frames = BodyFrames(frames, with_robot, things)
         plates = [make_plate(frames, camera) for camera in range(count)]
 
-    started = time.monotonic()
-    yield StageStarted("points")
-    pictures = dict(zip(frames.names, plates_as_uint8(plates), strict=True))
-    cameras = dict(zip(frames.names, frames.cameras, strict=True))
-    valid = {name: plate.weight > 0 for name, plate in zip(frames.names, plates, strict=True)}
-    by_name, shell = depth_priors(pictures, cameras, valid)
-    fused = fused_points(by_name, pictures, valid, settings.budget)
-    priors = [by_name[name] for name in frames.names]
-    points = fused.xyz
-    yield StageFinished("points", time.monotonic() - started, {"points": float(len(points))})
+    first = yield from find_points(frames, plates, settings.budget, inputs.up == "z")
+    priors, fused, behind, points = first.priors, first.fused, first.behind, first.fused.xyz
     extent = scene_extent(frames.cameras)
     free_space = FreeSpace(priors, NEAR * extent)
-    behind = None if shell is None else backdrop(shell, fused)
     rng = numpy_generator(settings.seed, 0, "seed static")
     table = static_gaussians(
         points, fused.rgb / 255.0, frames.cameras, settings.budget, settings.sh_degree, rng,
-        None if behind is None else (behind.xyz, behind.rgb / 255.0),
+        behind,
     )  # fmt: skip
     colour = ColourModel(frames.names, device)
     model = Model.from_table(table.to(device))
@@ -367,11 +358,6 @@ def _fit(
 def _time_range(frames: Frames) -> tuple[float, float]:
     """First and last frame time, seconds."""
     return min(float(t[0]) for t in frames.times), max(float(t[-1]) for t in frames.times)
-
-
-def plates_as_uint8(plates: list[Plate]) -> list[np.ndarray]:
-    """The plates' pictures as uint8 [H, W, 3]."""
-    return [(plate.picture * 255.0).round().astype(np.uint8) for plate in plates]
 
 
 def rig_with(inputs: Inputs, robot: KnownRobot | None) -> Rig:

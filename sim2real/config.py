@@ -30,9 +30,10 @@ class TrainOptions:
     cameras: str = ""
     """Comma-separated cameras the policy sees. Default: the one that resolves the task best."""
     device: str = "auto"
-    """Where the networks are trained: auto, cpu, or an accelerator (see `recon doctor`)."""
+    """Where the networks are trained and the pictures drawn: auto, cpu, or an accelerator (see `recon doctor`)."""
     backend: str = "auto"
-    """Rasteriser: auto, cpu (native), reference (plain torch)."""
+    """Rasteriser: auto (the fastest on the device), cpu (native; draws on the CPU whatever the device), reference
+    (plain torch, on the device)."""
     seed: int = 0
     console: ConsoleMode = "auto"
 
@@ -58,7 +59,9 @@ class EvalOptions:
     videos: int = 6
     """Number of scenarios to film."""
     device: str = "auto"
+    """Where the policy runs and the pictures are drawn, as for `sim2real train`."""
     backend: str = "auto"
+    """Rasteriser, as for `sim2real train`."""
     seed: int = 0
     """Of the evaluation scenarios."""
     console: ConsoleMode = "auto"
@@ -91,7 +94,9 @@ class CollectOptions:
     robot: Path | None = None
     """Robot description (MJCF or URDF). Default: the policy's, else the scene's own."""
     device: str = "auto"
+    """Where the policy runs and the pictures are drawn, as for `sim2real train`."""
     backend: str = "auto"
+    """Rasteriser, as for `sim2real train`."""
     seed: int = 0
     """Of the scenarios (the training split) and the noise."""
     console: ConsoleMode = "auto"

@@ -15,7 +15,6 @@ import torch
 from numpy.typing import NDArray
 
 from recon.core.config import from_dict
-from recon.core.device import resolve_device, set_strict_precision
 from recon.core.errors import InputError, UsageError, did_you_mean
 from recon.core.events import Artifact, Event, Message, StageFinished, StageStarted
 from recon.core.files import publishing, sha256_file
@@ -24,6 +23,7 @@ from rl.policy import Policy, load_policy
 from sim2real.config import EvalOptions
 from sim2real.env import SplatVectorEnv
 from sim2real.evaluate import Actor, Evaluation, compare, evaluate, expert, random_actor, zero
+from sim2real.place import find_place
 from sim2real.report import write_report
 from sim2real.scenarios import save_set
 from sim2real.tasks.spec import Task, load_task
@@ -52,18 +52,20 @@ def judge(options: EvalOptions) -> Iterator[Event]:
     if options.episodes < 1:
         raise UsageError("--episodes must be at least 1", why=f"got {options.episodes}")
     scene = find_scene(options.scene)
-    device = resolve_device(options.device)
-    set_strict_precision()
+    place = find_place(options.device, options.backend)
+    yield from place.notes()
     fallback = Path("runs") / f"{scene.name}-{options.task or 'reach'}"
-    policies = [contestant(options.policy, fallback, device, options.seed)]
+    policies = [contestant(options.policy, fallback, place.device, options.seed)]
     baseline = options.baseline or _own_clone(policies[0])
     if baseline not in (None, "none"):
-        policies.append(contestant(str(baseline), fallback, device, options.seed))
+        policies.append(contestant(str(baseline), fallback, place.device, options.seed))
     task = _task(options, policies)
     cameras, size, robot = _seen(policies)
     yield StageStarted("workcell")
     began = time.monotonic()
-    cell = open_workcell(scene, task, robot=options.robot or robot, backend=options.backend)
+    cell = open_workcell(
+        scene, task, robot=options.robot or robot, backend=place.backend, device=str(place.drawing)
+    )  # fmt: skip
     scenarios = cell.sampler.draw_set(options.seed, "eval", options.episodes)
     yield StageFinished("workcell", time.monotonic() - began, {"rejected": scenarios.rejection_rate})
     yield from _warn_strangers(policies, sha256_file(scene / "manifest.json")[:16])
@@ -93,7 +95,7 @@ def judge(options: EvalOptions) -> Iterator[Event]:
         "cameras": list(cameras),
         "image_size": size,
         "gaussians": len(cell.static) + len(cell.movers),
-        "renderer": options.backend,
+        **place.facts(),
         "policies": [{"name": p.name, "weights": p.hash, "stage": p.meta.get("stage")} for p in policies],
         "versions": _versions(),
     }

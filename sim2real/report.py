@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recon.core.files import write_bytes, write_json
+from recon.report.markup import simulated_note
 from sim2real.evaluate import Episode, Evaluation
 from sim2real.scenarios import ScenarioSet
 from sim2real.stats import Paired
@@ -82,6 +83,7 @@ def page(data: dict[str, Any], evaluations: Sequence[Evaluation]) -> str:
         "<meta name=viewport content='width=device-width,initial-scale=1'>",
         f"<title>{_e(title)}</title><style>{STYLE}</style></head><body>",
         f"<h1>Evaluation: {_e(title)}</h1>",
+        simulated_note(protocol),
         _summary(data),
         _comparison(data),
         "<h2>Rollouts</h2>",

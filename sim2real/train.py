@@ -12,7 +12,6 @@ import numpy as np
 import torch
 
 from recon.core.config import dump_yaml, from_dict, load_yaml, to_dict
-from recon.core.device import resolve_device, set_strict_precision
 from recon.core.errors import UsageError, did_you_mean
 from recon.core.events import Artifact, Event, Message, Progress, StageFinished, StageStarted
 from recon.core.files import locked, read_json, sha256_file, write_bytes, write_json
@@ -28,6 +27,7 @@ from rl.types import ActionSpec, Packed, obs_spec, pack
 from sim2real.config import TrainOptions
 from sim2real.env import SplatVectorEnv
 from sim2real.lerobot.demos import demonstrations, fingerprint
+from sim2real.place import Place, find_place
 from sim2real.tasks.spec import bundled, load_task
 from sim2real.workcell import Workcell, chosen_cameras, open_workcell
 
@@ -60,6 +60,7 @@ class Preset:
 
 
 PREFIX = "sim2real_"
+PLACE = "place"  # in train.json: where the run was last worked at; it may be continued elsewhere
 
 
 def load_preset(name_or_path: str) -> Preset:
@@ -81,15 +82,17 @@ def train(options: TrainOptions) -> Iterator[Event]:
     """Run or continue a training; yields events, the last ones the policies' `Artifact`s."""
     scene = find_scene(options.scene)
     preset = _seeded(load_preset(options.preset), options.seed)
-    device = resolve_device(options.device)
-    set_strict_precision()
+    place = find_place(options.device, options.backend)
+    yield from place.notes()
     task = load_task(options.task)
     out = options.out or Path("runs") / f"{scene.name}-{task.task}"
     out.mkdir(parents=True, exist_ok=True)
     with locked(out):
         yield StageStarted("workcell")
         began = time.monotonic()
-        cell = open_workcell(scene, task, robot=options.robot, backend=options.backend)
+        cell = open_workcell(
+            scene, task, robot=options.robot, backend=place.backend, device=str(place.drawing)
+        )  # fmt: skip
         names = [name.strip() for name in options.cameras.split(",") if name.strip()] or None
         cameras = chosen_cameras(cell, names)
         table = cell.world.bench.table.half
@@ -104,8 +107,8 @@ def train(options: TrainOptions) -> Iterator[Event]:
             header["data"] = fingerprint(options.data)
         _check_same(out, header)
         write_bytes(out / "config.yaml", dump_yaml(preset).encode())
-        write_json(out / "train.json", header)
-        yield from _stages(out, cell, preset, cameras, device, header, options.data)
+        write_json(out / "train.json", header | {PLACE: place.facts()})
+        yield from _stages(out, cell, preset, cameras, place, header, options.data)
 
 
 def _seeded(preset: Preset, seed: int) -> Preset:
@@ -133,7 +136,7 @@ def _check_same(out: Path, header: dict[str, Any]) -> None:
         return
     old = read_json(out / "train.json")
     known = old if isinstance(old, dict) else {}
-    changed = [key for key in {**header, **known} if known.get(key) != header.get(key)]
+    changed = [key for key in {**header, **known} if key != PLACE and known.get(key) != header.get(key)]
     if changed:
         raise UsageError(
             f"{out} holds a run with another {', '.join(changed)}",
@@ -143,24 +146,24 @@ def _check_same(out: Path, header: dict[str, Any]) -> None:
 
 
 def _stages(
-    out: Path, cell: Workcell, preset: Preset, cameras: tuple[str, ...], device: torch.device, header: dict[str, Any],
+    out: Path, cell: Workcell, preset: Preset, cameras: tuple[str, ...], place: Place, header: dict[str, Any],
     data: Path | None,
 ) -> Iterator[Event]:  # fmt: skip
     env = SplatVectorEnv(cell, preset.num_envs, seed=header["seed"], cameras=cameras, size=preset.size)
     meta = {
         key: header[key] for key in ("scene", "scene_hash", "task", "task_hash", "robot", "cameras", "size", "seed")
-    }
+    } | {PLACE: place.facts()}
     checkpoints = out / "checkpoints"
     if (out / "bc" / "policy.json").is_file():
         yield Message("info", f"the clone in {out / 'bc'} is complete")
-        net = load_policy(out / "bc", device).net
+        net = load_policy(out / "bc", place.device).net
     else:
         if data is not None:
             demos = yield from demonstrations(data, env, preset.net.image_size, preset.size)
         else:
             demos = yield from demonstrate(env, preset)
         first, _ = env.reset()
-        net = build(obs_spec(first), ActionSpec(env.arm.size), preset.net, seed=header["seed"], device=device)
+        net = build(obs_spec(first), ActionSpec(env.arm.size), preset.net, seed=header["seed"], device=place.device)
         yield from clone(net, demos, preset.bc, checkpoints / "bc")
         shown = int(demos.episode.max()) + 1
         save_policy(net, out / "bc", {**meta, "stage": "bc", "demonstrations": shown})

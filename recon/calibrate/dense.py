@@ -17,9 +17,11 @@ from scipy.spatial import cKDTree
 from recon.calibrate.cloud import Points, join_points, thin
 from recon.calibrate.fill import push_pull
 from recon.calibrate.neighbours import neighbours
+from recon.calibrate.room import Room
 from recon.calibrate.sgm import semi_global
 from recon.calibrate.shell import Shell, fit_shell
 from recon.calibrate.sweep import DepthMap, box, homography, lift, plane_count, reduced, reduced_mask, zncc
+from recon.calibrate.table import Table
 from recon.capture.coverage import focus_point
 from recon.geometry.camera import Camera, pixel_cells
 
@@ -35,6 +37,7 @@ LONELY = 3.0  # times the median distance to the 16th neighbour: a point further
 WEIGHTS = {"own": 1.0, "seen": 0.8, "filled": 0.15}  # how far each kind of depth is believed
 SPECK = 60  # pixels of the reduced picture
 FILL_REACH = 6.0  # pixels of the reduced picture, over which a measured depth is carried on
+BONUS, SHARING = 0.2, 2.0  # of the matching cost, on a known plane; planes of the sweep on either side that share it
 PUSH = (1.0, 1.1, 1.2, 1.35, 1.5, 1.75, 2.0)  # a filled point in free space is moved back by these factors
 
 
@@ -48,12 +51,17 @@ class DepthPrior:
 
 
 def dense_depths(
-    plates: Mapping[str, np.ndarray], cameras: Mapping[str, Camera], valid: Mapping[str, np.ndarray]
+    plates: Mapping[str, np.ndarray],
+    cameras: Mapping[str, Camera],
+    valid: Mapping[str, np.ndarray],
+    room: Room | None = None,
+    table: Table | None = None,
 ) -> dict[str, DepthMap]:
     """One full depth map (0 only where the plate is not valid) per camera that has a neighbour.
 
     plates: uint8 [H, W, 3]; cameras: their ideal pinhole cameras; valid: bool [H, W]. `score` of a map is the plain
-    matching score at the chosen depth: near 0 in plain areas.
+    matching score at the chosen depth: near 0 in plain areas. On the walls of a known room and on a known table a match
+    costs a little less: plain parts then lie there, and not where their noise matches by chance.
     """
     small = {n: cameras[n].scaled(min(1.0, WIDTH / cameras[n].width)) for n in plates}
     grey = {n: reduced(plates[n], small[n]) for n in plates}
@@ -65,7 +73,12 @@ def dense_depths(
             distance = float(np.linalg.norm(small[name].center - focus))
             span = (NEAR_SHARE * distance, FAR_SHARE * distance)
             inverse, volume = _scores(small[name], grey[name], [(small[o], grey[o], seen[o]) for o in others], span)
-            total = semi_global(1.0 - np.maximum(volume, 0.0), grey[name])
+            cost = 1.0 - np.maximum(volume, 0.0)
+            if room is not None:
+                _favour(cost, inverse, room.inverse_depth(small[name]))
+            if table is not None:
+                _favour(cost, inverse, table.inverse_depth(small[name]))
+            total = semi_global(cost, grey[name])
             top = total.argmin(axis=0)
             depth = 1.0 / _between(total, top, inverse)
             score = np.take_along_axis(volume, top[None], axis=0)[0]
@@ -99,6 +112,14 @@ def _best_two_reached(scores: np.ndarray) -> np.ndarray:
         second = np.maximum(second, np.minimum(first, score))
         first = np.maximum(first, score)
     return np.where(count >= 2, 0.5 * (first + second), np.where(count == 1, ONE_VIEW * first, 0.0)).astype(np.float32)
+
+
+def _favour(cost: np.ndarray, inverse: np.ndarray, wall: np.ndarray) -> None:
+    """Lower `cost` [D, h, w] round the planes nearest to the inverse depth `wall` [h, w] (0 = none)."""
+    step = inverse[1] - inverse[0]
+    for p, value in enumerate(inverse):
+        near = np.maximum(0.0, 1.0 - np.abs(value - wall) / (step * SHARING))
+        cost[p] -= BONUS * near * (wall > 0)
 
 
 def _between(total: np.ndarray, top: np.ndarray, inverse: np.ndarray) -> np.ndarray:
@@ -166,20 +187,26 @@ def _lonely(xyz: np.ndarray, count: int = 16, factor: float = LONELY) -> np.ndar
 
 
 def depth_priors(
-    plates: Mapping[str, np.ndarray], cameras: Mapping[str, Camera], valid: Mapping[str, np.ndarray]
+    plates: Mapping[str, np.ndarray],
+    cameras: Mapping[str, Camera],
+    valid: Mapping[str, np.ndarray],
+    room: Room | None = None,
+    table: Table | None = None,
 ) -> tuple[dict[str, DepthPrior], Shell | None]:
     """(a full depth prior of every camera, the far surface behind them; None where too little was confirmed for one).
+
+    room, table: what was found of them; the walls are part of the far surface.
 
     A camera without neighbours, or a rig in which nothing was confirmed, gets the constant depth of what the cameras
     look at, hardly believed.
     """
-    maps = dense_depths(plates, cameras, valid)
+    maps = dense_depths(plates, cameras, valid, room, table)
     if maps:
         points, masks = confirmed_points(maps, plates)
     else:
         points, masks = Points(np.zeros((0, 3)), np.zeros((0, 3), np.uint8), np.zeros(0, np.int64), np.zeros(0)), {}
     focus = focus_point(list(cameras.values()))
-    shell = fit_shell(points.xyz, list(cameras.values()))
+    shell = fit_shell(points.xyz, list(cameras.values()), room)
     priors = {}
     for name, camera in cameras.items():
         small = camera.scaled(min(1.0, WIDTH / camera.width))

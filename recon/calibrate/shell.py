@@ -11,7 +11,8 @@ with p_i the value at i of the plane through its neighbours' values,
 continues measured walls as planes a while, then bends to a constant or, where fewer than half of the cameras have
 measured walls behind them, lets go towards a distance well beyond the cameras: what is too far hides nothing, what is
 too near is fog in front of another camera. m_i is measured where confirmed points lie in direction i, the last sum is
-over the other directions; nearer ones (things in the room) and outliers lose their weight as the fit is repeated.
+over the other directions; nearer ones (things in the room) and outliers lose their weight as the fit is repeated. A
+wall that was found as a plane (`room`) is measured as such.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from scipy.sparse.linalg import factorized, spsolve
 from scipy.spatial import cKDTree
 
 from recon.calibrate.cloud import Points
+from recon.calibrate.room import Room
 from recon.geometry.camera import Camera, pixel_centres, unproject
 
 NODES = 3000  # directions, about 3.7 degrees apart
@@ -38,16 +40,31 @@ TOLERANCE = 0.05  # relative residual at which a measurement has lost half its w
 ROUNDS = 6
 STEPS = 72  # along a ray
 BACKDROP_NODES = 12_000
+COLOURED = 20  # nodes with a colour, for a wall to keep to its own
+FACING = 0.4  # least cosine between a direction and a found wall's normal: further aside it may have ended
 TABLE = 180  # rows of the table of the surface, 1 degree each
 REACH = 4.0  # times the median distance: how far rays are followed
 
 
 @dataclass(frozen=True)
+class Backdrop:
+    """points: where the surface is bare. surface: points [N, 3] all over it, of which `bare` (bool [N]) are those."""
+
+    points: Points
+    surface: np.ndarray
+    bare: np.ndarray
+
+
+@dataclass(frozen=True)
 class Shell:
-    """center: [3]. table: 1 / metres [TABLE, 2 TABLE], rows from +z to -z, columns by the angle round z."""
+    """center: [3]. table: 1 / metres [TABLE, 2 TABLE], rows from +z to -z, columns by the angle round z.
+
+    room: the walls that the surface follows where it meets them, if any were found.
+    """
 
     center: np.ndarray
     table: np.ndarray
+    room: Room | None = None
 
     def inverse(self, offset: np.ndarray) -> np.ndarray:
         """1 / metres [N]: how near the surface is in the directions of `offset` [N, 3] from the centre."""
@@ -55,7 +72,12 @@ class Shell:
         angle = np.arctan2(offset[:, 1], offset[:, 0])
         row = np.minimum((level / np.pi * TABLE).astype(np.int64), TABLE - 1)
         column = ((angle / (2 * np.pi) + 0.5) * 2 * TABLE).astype(np.int64) % (2 * TABLE)
-        return self.table[row, column]
+        found = self.table[row, column]
+        if self.room is not None:
+            unit = offset / np.maximum(np.linalg.norm(offset, axis=1, keepdims=True), 1e-12)
+            wall, inverse = walls(self.room, self.center, unit)
+            found = np.where(wall >= 0, inverse, found)
+        return found
 
     def positions(self, directions: np.ndarray) -> np.ndarray:
         """Where the surface lies in the unit directions [N, 3] from the centre: [N, 3]."""
@@ -94,6 +116,13 @@ def _as_table(tree: cKDTree, values: np.ndarray) -> np.ndarray:
     return found
 
 
+def walls(room: Room, center: np.ndarray, directions: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """(the wall of the room in each unit direction [N, 3], -1 where none is certain; 1 / metres to it)."""
+    plane = room.plane(center, directions)
+    facing = np.einsum("ni,ni->n", room.normals[plane], directions) > FACING
+    return np.where(facing, plane, -1), room.inverse(center, directions)
+
+
 def sphere_directions(count: int) -> np.ndarray:
     """unit [count, 3], evenly spread (a Fibonacci lattice)."""
     k = np.arange(count) + 0.5
@@ -101,6 +130,17 @@ def sphere_directions(count: int) -> np.ndarray:
     angle = np.pi * (1.0 + 5.0**0.5) * k
     ring = np.sqrt(1.0 - z * z)
     return np.stack([ring * np.cos(angle), ring * np.sin(angle), z], axis=1)
+
+
+def _within_walls(shell: Shell, directions: np.ndarray, neighbours: np.ndarray, covered: np.ndarray) -> np.ndarray:
+    """`neighbours` [M, k] without links (a node links to itself instead) between walls that both have colours."""
+    if shell.room is None:
+        return neighbours
+    wall, _ = walls(shell.room, shell.center, directions)
+    coloured = np.bincount(wall[covered] + 1, minlength=len(shell.room.offsets) + 1) >= COLOURED
+    own = np.where(coloured[wall + 1], wall, -1)
+    parted = (own[:, None] != own[neighbours]) & (own[:, None] >= 0) & (own[neighbours] >= 0)
+    return np.where(parted, np.arange(len(directions))[:, None], neighbours)
 
 
 def _laplacian(neighbours: np.ndarray) -> sparse.csr_matrix:
@@ -134,8 +174,11 @@ def _enclosed(directions: np.ndarray, distances: np.ndarray, cameras: list[Camer
     return found / len(cameras)
 
 
-def fit_shell(points: np.ndarray, cameras: list[Camera]) -> Shell | None:
-    """The surface through the far ones of `points` [N, 3], round the cameras; None with too few of them."""
+def fit_shell(points: np.ndarray, cameras: list[Camera], room: Room | None = None) -> Shell | None:
+    """The surface through the far ones of `points` [N, 3], round the cameras; None with too few of them.
+
+    In directions of a wall of the `room` the surface is that wall.
+    """
     center = np.mean([camera.center for camera in cameras], axis=0)
     directions = sphere_directions(NODES)
     tree = cKDTree(directions)
@@ -149,10 +192,16 @@ def fit_shell(points: np.ndarray, cameras: list[Camera]) -> Shell | None:
     measured = count >= MIN_POINTS
     if measured.sum() < 50:
         return None
+    given = np.zeros(NODES, dtype=bool)
     first = np.concatenate([[0], np.cumsum(count)[:-1]])
     pick = first + np.floor((count - 1).clip(0) * FAR_PERCENTILE / 100.0).astype(np.int64)
     known = np.zeros(NODES)
     known[measured] = 1.0 / distance[order][pick[measured]]
+    if room is not None:
+        wall, inverse = walls(room, center, directions)
+        given = wall >= 0
+        known[given] = inverse[given]
+        measured |= given
     neighbours = tree.query(directions, k=NEIGHBOURS + 1)[1][:, 1:]
     stiff = _plane_rows(directions, neighbours)
     smooth = (STIFF * stiff.T @ stiff + TAUT * _laplacian(neighbours)).tocsc()
@@ -170,13 +219,15 @@ def fit_shell(points: np.ndarray, cameras: list[Camera]) -> Shell | None:
         residual = (known - q) / q  # above 0: nearer than the surface
         tolerance = np.where(residual > 0, 0.5 * TOLERANCE, TOLERANCE)
         weight = np.where(measured, 1.0 / (1.0 + (residual / tolerance) ** 2), anchor)
-    return Shell(center, _as_table(tree, q))
+        weight[given] = 1.0
+    return Shell(center, _as_table(tree, q), room)
 
 
-def backdrop(shell: Shell, points: Points) -> Points:
+def backdrop(shell: Shell, points: Points) -> Backdrop:
     """The surface where `points` leave it bare, so that a new view of what no camera saw is plain, not a hole.
 
-    Its colours are those of the points it adjoins, spread by solving Laplace's equation over the bare part.
+    Its colours are those of the points it adjoins, spread by solving Laplace's equation over the bare part; from one
+    wall of a room to the next nothing spreads, where both have colours of their own.
     """
     directions = sphere_directions(BACKDROP_NODES)
     xyz = shell.positions(directions)
@@ -185,14 +236,14 @@ def backdrop(shell: Shell, points: Points) -> Points:
     apart, nearest = tree.query(xyz, k=4)
     covered = apart[:, -1] < 1.5 * spacing
     if covered.all() or not covered.any():
-        return points.select(np.zeros(len(points), bool))
+        return Backdrop(points.select(np.zeros(len(points), bool)), xyz, np.zeros(len(xyz), bool))
     bare = ~covered
     neighbours = cKDTree(directions).query(directions, k=7)[1][:, 1:]
-    laplace = _laplacian(neighbours)
+    laplace = _laplacian(_within_walls(shell, directions, neighbours, covered))
     known = points.rgb[nearest[covered]].mean(axis=1)
     solve = factorized(laplace[bare][:, bare].tocsc() + 1e-9 * sparse.identity(int(bare.sum()), format="csc"))
     force = -laplace[bare][:, covered] @ known
     colour = np.stack([solve(force[:, c]) for c in range(3)], axis=1)
     count = int(bare.sum())
     rgb = np.clip(colour.round(), 0, 255).astype(np.uint8)
-    return Points(xyz[bare], rgb, np.zeros(count, np.int64), np.ones(count))
+    return Backdrop(Points(xyz[bare], rgb, np.zeros(count, np.int64), np.ones(count)), xyz, bare)

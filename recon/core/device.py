@@ -9,10 +9,12 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import os
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from recon.core.errors import UnavailableError, UsageError, did_you_mean
+from recon.core.events import Message
 
 if TYPE_CHECKING:
     import torch
@@ -64,7 +66,10 @@ _PREFERENCE = ("cuda", "musa", "cpu")
 
 @dataclass(frozen=True)
 class DeviceInfo:
-    """What is known about one vendor on this machine; `reason` and `fix` are empty when available."""
+    """What is known about one vendor on this machine; `reason` and `fix` are empty when available.
+
+    simulated: the device is a stand-in on the host's processor, see `is_simulated`.
+    """
 
     name: str
     available: bool
@@ -72,6 +77,7 @@ class DeviceInfo:
     description: str
     reason: str = ""
     fix: str = ""
+    simulated: bool = False
 
 
 def resolve_device(name: str = "auto") -> torch.device:
@@ -125,7 +131,23 @@ def describe_device(name: str) -> DeviceInfo:
         hidden = os.environ.get(vendor.visible_variable)
         why = f"{vendor.visible_variable}={hidden!r} hides them" if hidden is not None else "no such device was found"
         return DeviceInfo(name, False, 0, "", why, vendor.fix)
-    return DeviceInfo(name, True, count, description)
+    return DeviceInfo(name, True, count, description, simulated=_says_simulated(runtime))
+
+
+def is_simulated(device: torch.device) -> bool:
+    """Whether `device` is a stand-in on the host's processor: the module torch has for it holds a true `SIMULATED`."""
+    return _says_simulated(_runtime(VENDORS[device.type]))
+
+
+def device_label(device: torch.device) -> str:
+    """Return the device as people and reports are told of it: "cuda:1", "musa (simulated)"."""
+    return f"{device} (simulated)" if is_simulated(device) else str(device)
+
+
+def device_notes(device: torch.device) -> Iterator[Message]:
+    """What a command says of its device before it works there: nothing of a real one."""
+    if is_simulated(device):
+        yield Message("warning", f"the device {device} is simulated on the CPU: nothing here runs on real hardware")
 
 
 def synchronize(device: torch.device) -> None:
@@ -200,6 +222,10 @@ def _missing(vendor: Vendor) -> str:
     except (ImportError, OSError, RuntimeError) as error:  # OSError: the driver's library is not in this container
         return f"the package {vendor.plugin} does not load ({error})"
     return ""
+
+
+def _says_simulated(runtime: Any) -> bool:
+    return bool(getattr(runtime, "SIMULATED", False))
 
 
 def _runtime(vendor: Vendor) -> Any:

@@ -10,6 +10,7 @@ import torch
 from scipy.spatial import cKDTree
 from torch import Tensor
 
+from recon.calibrate.shell import Backdrop
 from recon.geometry.camera import Camera
 from recon.geometry.sh import rgb_to_sh0
 from recon.scene.gaussians import RESIDUAL, STATIC, Gaussians
@@ -105,7 +106,7 @@ def static_gaussians(
     budget: int,
     sh_degree: int,
     rng: np.random.Generator,
-    backdrop: tuple[np.ndarray, np.ndarray] | None = None,
+    backdrop: Backdrop | None = None,
 ) -> Gaussians:
     """`budget` static Gaussians at the points ([M, 3], colours [M, 3] in [0, 1]), and one at each of the backdrop's.
 
@@ -127,11 +128,12 @@ def static_gaussians(
         sizes, quats = np.concatenate([sizes, sizes[source]]), np.concatenate([quats, quats[source]])
         opacity = np.concatenate([opacity, np.full(spare, SPARE_OPACITY)])
     sizes = 0.7 * sizes
-    if backdrop is not None and len(backdrop[0]) > 0:
-        points, colours = np.concatenate([points, backdrop[0]]), np.concatenate([colours, backdrop[1]])
-        sizes = np.concatenate([sizes, 0.8 * neighbour_distance(backdrop[0])])
-        quats = np.concatenate([quats, surface_quats(backdrop[0])])
-        opacity = np.concatenate([opacity, np.full(len(backdrop[0]), BACKDROP_OPACITY)])
+    if backdrop is not None and len(backdrop.points) > 0:
+        behind = backdrop.points
+        points, colours = np.concatenate([points, behind.xyz]), np.concatenate([colours, behind.rgb / 255.0])
+        sizes = np.concatenate([sizes, 0.8 * neighbour_distance(backdrop.surface)[backdrop.bare]])
+        quats = np.concatenate([quats, surface_quats(backdrop.surface)[backdrop.bare]])
+        opacity = np.concatenate([opacity, np.full(len(behind), BACKDROP_OPACITY)])
     return _table(points, sizes, colours, opacity, STATIC, (sh_degree + 1) ** 2, quats, THICKNESS)
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import base64
 import html
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 POLICY = "default-src 'none'; img-src data:; media-src data:; style-src 'unsafe-inline'"
 STYLE = """
@@ -36,6 +37,14 @@ def data_uri(kind: str, content: bytes) -> str:
 def number(value: float | None, digits: int) -> str:
     """With so many digits after the point; n/a for None and NaN."""
     return "n/a" if value is None or value != value else f"{value:,.{digits}f}"
+
+
+def simulated_note(facts: Mapping[str, Any]) -> str:
+    """A paragraph where the report's facts say that their `device` is `simulated`, else nothing."""
+    if not facts.get("simulated"):
+        return ""
+    device = escape(facts["device"])
+    return f"<p><b>{device}: this device is simulated on the CPU; nothing here ran on real hardware.</b></p>"
 
 
 def escape(text: object) -> str:

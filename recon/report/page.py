@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from recon.report.markup import POLICY, STYLE
+from recon.report.markup import POLICY, STYLE, simulated_note
 from recon.report.markup import data_uri as _data
 from recon.report.markup import escape as _e
 from recon.report.markup import number as _number
@@ -42,6 +42,7 @@ def page(data: dict[str, Any], pictures: Pictures) -> str:
         "<h1>Build report</h1>",
         f"<p class=summary>{_summary(data)}</p>",
         f"<p>{_facts(data)}</p>",
+        simulated_note(data),
         "<h2>Cameras</h2>",
         _table(["camera", "PSNR [dB]", "SSIM", "frames compared"], _camera_rows(data)),
         "<h2>PSNR over time</h2>",

@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from recon.core.device import device_label, is_simulated
 from recon.core.files import write_bytes, write_json, writing
 from recon.fit.data import Frames
 from recon.report.page import Pictures, page
@@ -73,7 +74,7 @@ def write_report(
     typical = _typical_camera(scores)
     movie = film(frames, typical, draw, folder) if typical is not None else None
     data = report_data(scene, frames.names, record, scores, worst)
-    data["device"] = str(device)
+    data |= {"device": device_label(device), "simulated": is_simulated(device)}
     pictures = Pictures(
         [(frames.names[s.camera], s.t, s.psnr, small[s.camera, s.frame]) for s in middles],
         [(frames.names[s.camera], s.t, s.psnr, small[s.camera, s.frame]) for s in worst],

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from recon.core.device import memory_bytes
+from recon.core.device import device_label, memory_bytes
 from recon.core.files import write_bytes, write_json
 from recon.trials.curves import Curve, departure, stored, trials
 from recon.trials.measures import FLOAT32_ERROR, checkpoint_returns, precision, timings
@@ -72,7 +72,7 @@ def _why(result: Replay) -> str:
 
 def _checkpoint(device: torch.device) -> tuple[bool, str, dict[str, Any]]:
     problem = checkpoint_returns(device)
-    return not problem, problem or f"saved on {device}, loaded on cpu and {device}: the same bits", {}
+    return not problem, problem or f"saved on {device_label(device)}, loaded on cpu and there: the same bits", {}
 
 
 def _timings(device: torch.device) -> tuple[bool, str, dict[str, Any]]:
@@ -99,7 +99,7 @@ def write_pages(folder: Path, device: str, answer: dict[str, Any]) -> tuple[Path
     folder.mkdir(parents=True, exist_ok=True)
     stem = f"doctor-{device.replace(':', '')}"
     write_json(folder / f"{stem}.json", answer)
-    lines = [f"# recon doctor on {device}", ""]
+    lines = [f"# recon doctor on {device}{' (simulated)' if answer['simulated'] else ''}", ""]
     if answer["simulated"]:
         lines += ["**This device is simulated on the CPU. Nothing here was run on Moore Threads hardware.**", ""]
     lines += [f"recon {answer['recon']}; {'all is well' if answer['ok'] else answer['error']}", ""]

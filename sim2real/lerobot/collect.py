@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 from recon.core.config import from_dict, to_dict
-from recon.core.device import resolve_device, set_strict_precision
 from recon.core.errors import UsageError
 from recon.core.events import Artifact, Event, Message, Progress, StageFinished, StageStarted
 from recon.core.files import locked, publishing, read_json, sha256_file, write_json
@@ -26,6 +25,7 @@ from sim2real.evaluate import Actor
 from sim2real.judge import Contestant, contestant
 from sim2real.lerobot.assembly import assemble
 from sim2real.lerobot.recorder import Recorder, features_of, kept_collection
+from sim2real.place import Place, find_place
 from sim2real.scenarios import Scenario
 from sim2real.tasks.spec import Task, load_task
 from sim2real.workcell import Workcell, chosen_cameras, open_workcell
@@ -35,7 +35,7 @@ SIZE = 128  # px
 
 @dataclass(frozen=True)
 class Plan:
-    """What decides every frame of the data set. header: the same as plain values."""
+    """What decides every frame of the data set. header: the same as plain values, but for the place."""
 
     cell: Workcell
     actor: Actor
@@ -45,6 +45,7 @@ class Plan:
     seed: int
     failures: bool
     header: dict[str, Any]
+    place: Place
 
 
 def collect(options: CollectOptions) -> Iterator[Event]:
@@ -55,12 +56,13 @@ def collect(options: CollectOptions) -> Iterator[Event]:
     """
     _check(options)
     scene = find_scene(options.scene)
-    set_strict_precision()
-    device = resolve_device(options.device)
-    player = contestant(options.policy, Path("runs") / f"{scene.name}-{options.task or 'reach'}", device, options.seed)
+    place = find_place(options.device, options.backend)
+    yield from place.notes()
+    fallback = Path("runs") / f"{scene.name}-{options.task or 'reach'}"
+    player = contestant(options.policy, fallback, place.device, options.seed)
     yield StageStarted("workcell")
     began = time.monotonic()
-    plan = _plan(options, scene, player)
+    plan = _plan(options, scene, player, place)
     yield StageFinished("workcell", time.monotonic() - began, {"gaussians": float(len(plan.cell.static))})
     out = options.out or Path("datasets") / f"{scene.name}-{plan.cell.task.task}"
     if out.exists():
@@ -86,7 +88,7 @@ def _check(options: CollectOptions) -> None:
         raise UsageError(f"--size is {options.size}", why="the sides of a video must be even, and at least 16 px")
 
 
-def _plan(options: CollectOptions, scene: Path, player: Contestant) -> Plan:
+def _plan(options: CollectOptions, scene: Path, player: Contestant, place: Place) -> Plan:
     meta = player.meta
     if "task" in meta:
         task = from_dict(Task, meta["task"])
@@ -97,7 +99,8 @@ def _plan(options: CollectOptions, scene: Path, player: Contestant) -> Plan:
     size = options.size or int(meta.get("size", SIZE))
     if size != meta.get("size", size):
         raise UsageError(f"--size is {size}", why=f"{player.name} was trained on pictures of {meta['size']} px")
-    cell = open_workcell(scene, task, robot=options.robot or meta.get("robot"), backend=options.backend)
+    robot = options.robot or meta.get("robot")
+    cell = open_workcell(scene, task, robot=robot, backend=place.backend, device=str(place.drawing))
     named = [name.strip() for name in options.cameras.split(",") if name.strip()]
     cameras = chosen_cameras(cell, list(dict.fromkeys([*meta.get("cameras", []), *named])) or None)
     header = {
@@ -115,7 +118,7 @@ def _plan(options: CollectOptions, scene: Path, player: Contestant) -> Plan:
         "failures": options.failures,
         "split": "train",
     }
-    return Plan(cell, player.actor, cameras, size, options.noise, options.seed, options.failures, header)
+    return Plan(cell, player.actor, cameras, size, options.noise, options.seed, options.failures, header, place)
 
 
 def _check_same(work: Path, out: Path, header: dict[str, Any]) -> None:
@@ -172,7 +175,7 @@ def _publish(plan: Plan, work: Path, kept: list[int], out: Path) -> Iterator[Eve
     with publishing(out, overwrite=False) as stage:
         for done in assemble(collection, stage, cell.robot.stem):
             yield Progress("assemble", done, len(kept))
-        write_json(stage / "meta" / "sim2real.json", plan.header | {"scenarios": kept})
+        write_json(stage / "meta" / "sim2real.json", plan.header | {"scenarios": kept, "place": plan.place.facts()})
     seconds = time.monotonic() - began
     yield StageFinished("assemble", seconds, {"frames": float(collection.info.frames)})
     size = sum(path.stat().st_size for path in out.rglob("*") if path.is_file())

@@ -23,11 +23,14 @@ def test_help_is_quick_and_opens_with_two_examples() -> None:
     assert min(run.seconds for run in runs) < HELP_SECONDS
 
 
-@pytest.mark.parametrize("command", ["build", "render", "info", "doctor"])
-def test_every_command_has_help_and_takes_device_and_backend(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("command", ["build", "render", "mesh", "doctor", "info", "check", "calibrate"])
+def test_every_command_has_help_and_takes_a_device_where_it_uses_one(
+    command: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     run = here(capsys, command, "--help")
     assert run.code == 0
-    assert "--device" in run.output and "--backend" in run.output
+    uses_one = command in ("build", "render", "mesh", "doctor")
+    assert ("--device" in run.output, "--backend" in run.output) == (uses_one, uses_one)
 
 
 def test_an_unknown_option_is_a_usage_error(capsys: pytest.CaptureFixture[str]) -> None:

@@ -46,11 +46,20 @@ def build(recording: Path, device: str) -> Path:
     return out
 
 
-def test_a_build_gives_the_bytes_of_the_cpus(recording: Path, musa: torch.device, no_float64: None) -> None:
+def test_a_build_gives_the_bytes_of_the_cpus(
+    recording: Path, musa: torch.device, no_float64: None, capfd: pytest.CaptureFixture[str]
+) -> None:
     ours, theirs = build(recording, "musa"), build(recording, "cpu")
     for name in ("gaussians.safetensors", "colour.safetensors", "tracks.safetensors", "rig.json"):
         assert (ours / name).read_bytes() == (theirs / name).read_bytes(), name
-    assert json.loads((ours / "report" / "report.json").read_text())["config"]["device"] == "musa"
+    said = capfd.readouterr().err
+    assert "warning [1]: the device musa is simulated on the CPU" in said
+    for out, label in ((ours, "musa (simulated)"), (theirs, "cpu")):
+        report = json.loads((out / "report" / "report.json").read_text())
+        assert (report["device"], report["simulated"], report["config"]["device"]) == (label, label != "cpu", out.name)
+        page = (out / "report" / "index.html").read_text()
+        assert f" ms on {label}, seed" in page
+        assert ("musa (simulated): this device is simulated on the CPU" in page) == (label != "cpu")
 
 
 def state_of(fit: Fit) -> dict[str, torch.Tensor]:
@@ -81,6 +90,27 @@ def test_a_checkpoint_of_one_device_is_continued_on_another(
     for _ in range(2):
         continued.advance()
     same(undisturbed, state_of(continued))
+
+
+def test_faint_rows_wander_and_are_reborn_alike(on_both, same) -> None:
+    """What an opaque start never reaches: noise on nearly transparent rows, relocation of dead ones."""
+
+    def work(device: torch.device):
+        fit = tiny_fit(device)
+        start = fit.model.gaussians["means"].detach().clone()
+        for part, view in fit.views.items():
+            assert part in ("static", "residual")
+            view["logit_opacities"][:3] = -7.0  # dead
+            view["logit_opacities"][3:9] = -4.0
+        fit.advance()
+        fit.scores += torch.linspace(0.0, 1.0, len(fit.scores), device=device)
+        moved = fit.relocate()
+        fit.advance()
+        return moved, state_of(fit), (fit.model.gaussians["means"].detach() - start)[3:9]
+
+    cpu, simulated = on_both(work)
+    same(cpu, simulated)
+    assert cpu[0] == 6 and bool((cpu[2] != 0).any())
 
 
 def test_colour_moments_return_to_the_device(musa: torch.device) -> None:

@@ -28,7 +28,11 @@ def test_the_doctor_tries_the_device_and_says_simulated(
     for training in ("training fit", "training ppo"):
         assert trials[training]["facts"]["departure"] < 0.5
     page = (tmp_path / "doctor-musa.md").read_text()
-    assert "(simulated)" in page and "all is well" in page and "Nothing here was run on Moore Threads hardware" in page
+    assert (
+        page.startswith("# recon doctor on musa (simulated)\n")
+        and "all is well" in page
+        and "Nothing here was run on Moore Threads hardware" in page
+    )
     assert json.loads((tmp_path / "doctor-musa.json").read_text()) == answer
 
 

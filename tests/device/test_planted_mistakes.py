@@ -19,6 +19,18 @@ MISTAKES: dict[str, tuple[Callable[[torch.device], object], str]] = {
     "a mixed cat": (lambda d: torch.cat([torch.ones(2, device=d), torch.ones(2)]), "at least two devices"),
     "a mixed stack": (lambda d: torch.stack([torch.ones(2), torch.ones(2, device=d)]), "at least two devices"),
     "a write from the CPU in place": (lambda d: torch.ones(2).add_(torch.ones(2, device=d)), "at least two devices"),
+    "a CPU tensor indexed by rows of the device": (
+        lambda d: torch.ones(3)[torch.tensor([0, 2], device=d)],
+        "at least two devices",
+    ),
+    "a write from the device at rows of a CPU tensor": (
+        lambda d: torch.ones(3).index_put_((torch.tensor([1]),), torch.ones(1, device=d)),
+        "at least two devices",
+    ),
+    "a write from the CPU at rows of the device's": (
+        lambda d: torch.ones(3, device=d).index_put_((torch.tensor([1]),), torch.ones(1)),
+        "at least two devices",
+    ),
     "two devices": (lambda d: torch.ones(2, device=d) + torch.ones(2, device="musa:1"), "musa:0 and musa:1"),
     "a device that is not there": (lambda d: torch.ones(2, device="musa:7"), "invalid device ordinal"),
     "numpy of a device tensor": (lambda d: torch.ones(2, device=d).numpy(), "Tensor.cpu"),

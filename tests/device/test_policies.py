@@ -11,10 +11,12 @@ import torch
 
 from recon.core.checkpoint import latest_checkpoint
 from recon.core.events import Event, Progress
+from rl.bc import BCConfig, clone, record
 from rl.policy import load_policy, save_policy
 from rl.runner import RunConfig, train
-from rl.trial import IMPROVE, RUN, Reach, curve, policy
+from rl.trial import IMPROVE, NET, RUN, Reach, curve, policy
 
+CLONING = BCConfig(steps=4, minibatch=16, report_every=2, checkpoint_every=2)
 CPU = torch.device("cpu")
 
 
@@ -38,6 +40,31 @@ def test_a_policy_acts_the_same_on_the_other_device(writer: str, reader: str, tm
         other.act(seen, deterministic=False, generator=draws[0]),
         load_policy(tmp_path / "policy").act(seen, deterministic=False, generator=draws[1]),
     )
+
+
+def cloned(device: torch.device, folder: Path, stop_after: int) -> dict[str, torch.Tensor]:
+    """Weights after cloning, or when it was stopped after so many reports."""
+    env, net = Reach(), policy(device)
+    work = clone(net, record(env, env.expert, 4, NET.image_size), CLONING, folder)
+    for _ in range(stop_after):
+        while not isinstance(next(work), Progress):
+            pass
+    if stop_after:
+        work.close()
+    else:
+        assert sum(isinstance(event, Progress) for event in work) >= 1
+    return {name: value.cpu() for name, value in net.state_dict().items()}
+
+
+@pytest.mark.parametrize(("first", "then"), [("musa", "cpu"), ("cpu", "musa")])
+def test_cloning_begun_on_one_device_ends_the_same_on_another(
+    first: str, then: str, tmp_path: Path, musa: torch.device, no_float64: None, same
+) -> None:
+    whole = cloned(CPU, tmp_path / "whole", 0)
+    cloned(torch.device(first), tmp_path / "moved", 1)
+    saved = latest_checkpoint(tmp_path / "moved")
+    assert saved is not None and saved.step == 2
+    same(whole, cloned(torch.device(then), tmp_path / "moved", 0))
 
 
 class StatefulReach(Reach):

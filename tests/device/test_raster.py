@@ -49,6 +49,7 @@ def test_pictures_and_gradients_are_the_cpus(on_both, same) -> None:
         weight = torch.ones_like(drawn.alpha[0])
         loss = l1_ssim(picture, torch.full_like(picture, 0.5), weight, 0.2, backend="reference")
         (loss + drawn.depth.mean() + drawn.alpha.mean()).backward()
+        assert {tensor.device for tensor in vars(drawn.aux).values()} == {drawn.color.device}
         return drawn.color, drawn.depth, drawn.alpha, drawn.aux.means2d_grad_norm, {n: s[n].grad for n in NAMES}
 
     same(*on_both(work))

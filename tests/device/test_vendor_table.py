@@ -12,7 +12,7 @@ import torch
 from recon.core import device as devices
 from recon.core.device import describe_device, resolve_device
 from recon.core.errors import UnavailableError
-from recon.doctor import _devices
+from recon.doctor import _devices, measure_speed
 from tests.musa_sim.build import unsupported_reason
 from tests.musa_sim.operators import UNLISTED, allowed, offer_operators, vendor_list
 
@@ -26,9 +26,17 @@ def test_the_plugin_is_imported_when_the_device_is_asked_for(musa: torch.device)
         resolve_device("musa:2")
 
 
-def test_simulated_is_said_wherever_the_device_is_shown(musa: torch.device) -> None:
-    assert "simulated" in describe_device("musa").description
+def test_simulated_is_said_wherever_the_device_is_shown(musa: torch.device, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "simulated" in describe_device("musa").description and describe_device("musa").simulated
     assert all("simulated" in str(check) for check in _devices("musa"))
+    assert devices.device_label(torch.device("musa:1")) == "musa:1 (simulated)"
+    assert [note.level for note in devices.device_notes(musa)] == ["warning"]
+    speed = measure_speed("musa", seconds=0.0)
+    assert "on musa (simulated) with backend reference" in speed.text and speed.facts["simulated"]
+    for real in (torch.device("cpu"), musa):  # the vendor's own module holds no such name
+        monkeypatch.delattr(torch.musa, "SIMULATED", raising=False)
+        assert not devices.is_simulated(real) and devices.device_label(real) == str(real)
+        assert not describe_device(real.type).simulated and list(devices.device_notes(real)) == []
 
 
 def test_strict_precision_turns_the_vendors_tf32_off(musa: torch.device) -> None:

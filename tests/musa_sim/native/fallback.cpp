@@ -154,7 +154,9 @@ bool is_generator(const c10::Argument& argument) {
 }
 
 std::vector<c10::IValue> host_arguments(const c10::FunctionSchema& schema, at::ArrayRef<c10::IValue> given, Call& call) {
+  const bool indexing = takes_host_indices(schema.name());
   for (const auto& value : given) {
+    call.host_allowed = indexing && value.isOptionalTensorList();  // the indices, not what is indexed or written
     map_tensors(value, [&](const at::Tensor& tensor) { return call.meet(tensor), tensor; });
     if (value.isDevice()) call.meet(value.toDevice());
   }
@@ -198,7 +200,6 @@ void run_on_host(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
 
   const std::string name = schema.overload_name().empty() ? schema.name() : schema.name() + "." + schema.overload_name();
   Call call(name);
-  call.host_allowed = takes_host_indices(schema.name());
   torch::jit::Stack host = host_arguments(schema, given, call);
   at::AutoDispatchBelowADInplaceOrView guard;
   note(schema, name, host);

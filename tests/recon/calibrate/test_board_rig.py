@@ -79,9 +79,10 @@ def assert_like(
 
 
 def test_board_clips_give_back_focal_lengths_and_metric_poses(tmp_path: Path) -> None:
-    run(clips(tmp_path / "clips", rig(), carried(VIEWS)), tmp_path / "rig")
+    """Twenty views: twelve of so small pictures know a focal length to 0.4 % only, and it is to be known to 0.3 %."""
+    run(clips(tmp_path / "clips", rig(), carried(20)), tmp_path / "rig")
     found = load_rig([tmp_path / "rig"])
-    assert_like(found.cameras, rig())
+    assert_like(found.cameras, rig(), focal=0.003)
     assert found.units == "metres"
     assert json.loads((tmp_path / "rig" / "report.json").read_text())["reprojection_px"] < 0.2
 

@@ -107,8 +107,8 @@ def test_the_backdrop_covers_the_bare_part_alone_in_the_colours_round_it() -> No
     shell = fit_shell(points[~up], ring_of_cameras())
     assert shell is not None
     seen = as_points(points[~up], (200, 100, 50))
-    found = backdrop(shell, seen)
+    found = backdrop(shell, seen).points
     assert len(found) > 100
     assert ((found.xyz - middle())[:, 2] > 2.0).all()
     assert np.abs(found.rgb.astype(int) - [200, 100, 50]).max() <= 1
-    assert len(backdrop(shell, as_points(points))) == 0
+    assert len(backdrop(shell, as_points(points)).points) == 0

@@ -5,10 +5,19 @@ from __future__ import annotations
 import os
 import signal
 import threading
+from collections.abc import Iterator
 
 import pytest
 
 from recon.core.interrupt import deferred_interrupt
+
+
+@pytest.fixture(autouse=True)
+def terminal() -> Iterator[None]:
+    """Ctrl-C as at a terminal: a process that a shell started in the background ignores it."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
 
 
 def press() -> None:
