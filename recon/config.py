@@ -41,6 +41,8 @@ class BuildConfig:
     beside the videos that places the cameras alike."""
     joints: Path | None = None
     """Joint log (CSV: time_s, then one column per joint). Default: the calibration's `robot` entry."""
+    bodies: Path | None = None
+    """Hints on the things that move (YAML: names and places). Default: found and numbered."""
     fps: float = 30.0
     """Frame rate of picture folders without timestamps.csv."""
     up: Up = "rig"

@@ -28,11 +28,26 @@ def facts(scene: Scene) -> dict[str, str]:
     }
 
 
+def object_lines(scene: Scene) -> list[str]:
+    """One line on each object that was found: how far it moved, how well it is known, when it was seen."""
+    lines = []
+    for name, facts in scene.provenance.get("objects", {}).items():
+        spans = ", ".join(f"{start:.2f} to {end:.2f} s" for start, end in facts["seen_s"])
+        lines.append(
+            f"{name}: moved by {facts['moved_mm']:.0f} mm, known to {facts['sigma_mm']:.1f} mm and "
+            f"{facts['sigma_deg']:.1f} degrees, {100 * facts['visible']:.0f} % of it seen, from {spans}"
+        )
+    return lines
+
+
 def info(config: InfoConfig) -> Iterator[Event]:
     """One message per fact. Raises InputError or CorruptError when the folder is not a whole scene."""
     path = find_scene(config.scene)
-    for label, text in facts(load_scene(path)).items():
+    scene = load_scene(path)
+    for label, text in facts(scene).items():
         yield Message("info", f"{label}: {text}")
+    for line in object_lines(scene):
+        yield Message("info", f"object {line}")
     if (path / MESHES).is_dir():
         for entry in read_meshes(path / MESHES):
             yield Message("info", f"mesh of {summary(entry)}")

@@ -26,6 +26,7 @@ from recon.fit.settings import FitSettings
 from recon.geometry.camera import Camera
 from recon.geometry.pose import angle_between
 from recon.geometry.rig import Rig, RobotEntry
+from recon.objects.hints import BodyHint, read_hints
 
 METRES = {"mm": 1e-3, "cm": 1e-2, "m": 1.0}  # of --rig-unit
 NO_ROBOT = "none"  # --robot none
@@ -55,6 +56,7 @@ class Inputs:
     calibration: str  # its files
     poses: str  # how its poses were read: a name of --rig-poses
     metric: bool  # whether the scene's unit is the metre
+    hints: list[BodyHint] = field(default_factory=list)
     notes: list[Message] = field(default_factory=list)
 
 
@@ -100,7 +102,8 @@ def open_inputs(config: BuildConfig) -> Inputs:
     if found is not None:
         rig = replace(rig, robot=found[1])
     work = out.parent / f".{out.name}.work"
-    return Inputs(rig, cameras, up, capture, scene_from_rig, robot, out, work, where, poses, metric, notes)
+    hints = [] if config.bodies is None else read_hints(config.bodies)
+    return Inputs(rig, cameras, up, capture, scene_from_rig, robot, out, work, where, poses, metric, hints, notes)
 
 
 def unit_in_metres(unit: str | float | None, rig: Rig, where: str) -> float:
@@ -215,5 +218,8 @@ def build_key(inputs: Inputs, settings: FitSettings) -> str:
     if inputs.robot is not None:
         files = [name for name in (inputs.robot.entry.file, inputs.robot.entry.joint_log) if name is not None]
         robot = [inputs.robot.world_from_base.tolist(), [sha256_file(inputs.robot.root / name) for name in files]]
-    parts = [fingerprint(inputs.capture, inputs.cameras, 1), to_dict(settings), inputs.scene_from_rig.tolist(), robot]
+    hints = [[hint.name, hint.seed.tolist(), hint.time] for hint in inputs.hints]
+    parts = [
+        fingerprint(inputs.capture, inputs.cameras, 1), to_dict(settings), inputs.scene_from_rig.tolist(), robot, hints,
+    ]  # fmt: skip
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()

@@ -1,7 +1,7 @@
 """`recon build`: videos and a calibration in, a published scene out. A generator of events, stage by stage.
 
-    capture -> frames (undistorted, on disk) -> rig refined -> plates -> points -> static fit -> moving points
-            -> joint fit -> scene
+    capture -> frames (undistorted, on disk) -> rig refined -> plates -> objects -> points -> static fit
+            -> moving points -> joint fit -> scene
 
 Everything on the way lies in a work folder beside the scene; running the same build again continues from there.
 """
@@ -43,7 +43,7 @@ from recon.fit.fit import NEAR, Fit, Stage
 from recon.fit.hull import search_volume
 from recon.fit.links import link_bodies, link_gaussians
 from recon.fit.model import Model
-from recon.fit.moving import moving_points
+from recon.fit.moving import Silhouettes, moving_points
 from recon.fit.plate import Plate, make_plate
 from recon.fit.robot import KnownRobot, RobotFrames
 from recon.fit.sampler import JointSampler, StaticSampler
@@ -53,6 +53,9 @@ from recon.geometry.pose import carried
 from recon.geometry.rig import Rig
 from recon.inputs import Inputs, build_key, first_pictures, open_inputs
 from recon.locate import locate_robot
+from recon.objects.body import FoundBody, body_gaussians, scene_body
+from recon.objects.frames import BodyFrames
+from recon.objects.search import find_objects
 from recon.points import find_points
 from recon.refine import refine_rig
 from recon.render.backends import select_name
@@ -75,6 +78,7 @@ class Fitted:
     near: float  # metres, of the rasteriser
     bodies: list[Body]
     robot: KnownRobot | None = None  # as it was found
+    things: list[FoundBody] = field(default_factory=list)  # the objects among the bodies
 
 
 @dataclass
@@ -270,7 +274,7 @@ def _open_frames(inputs: Inputs) -> Generator[Event, None, FrameStore]:
 def _fit(
     stored: StoredFrames, inputs: Inputs, settings: FitSettings, device: torch.device, backend: str
 ) -> Generator[Event, None, Fitted]:
-    """Silhouettes, plates, points, static fit, moving points, joint fit."""
+    """Silhouettes, plates, objects, points, static fit, moving points, joint fit."""
     work = inputs.work
     frames: Frames = stored
     with_robot: RobotFrames | None = None
@@ -283,6 +287,13 @@ def _fit(
     yield StageStarted("plates", count)
     plates: list[Plate] = [make_plate(frames, camera) for camera in range(count)]
     yield StageFinished("plates", time.monotonic() - started)
+    things: list[FoundBody] = []
+    if settings.bodies and settings.iterations_joint > 0:
+        near = NEAR * scene_extent(frames.cameras)
+        things = yield from find_objects(frames, plates, with_robot, near, inputs.hints)
+    if things:  # nothing of a body may be left in the still pictures
+        frames = BodyFrames(frames, with_robot, things)
+        plates = [make_plate(frames, camera) for camera in range(count)]
 
     first = yield from find_points(frames, plates, settings.budget, inputs.up == "z")
     priors, fused, behind, points = first.priors, first.fused, first.behind, first.fused.xyz
@@ -320,7 +331,14 @@ def _fit(
     if with_robot is not None and settings.budget_robot > 0:
         bodies = link_bodies(with_robot.robot, *_time_range(frames))
         links = link_gaussians(with_robot.robot, bodies, settings.budget_robot, settings.sh_degree, settings.seed)
-    moving = moving_points(frames, plates, volume, cell, settings.keyframe_gap_s, with_robot if bodies else None)
+    known: Silhouettes | None = with_robot if bodies else None
+    if things:
+        known = BodyFrames(frames, with_robot if bodies else None, things)
+        links = Gaussians.concat(
+            [links, *(body_gaussians(thing, len(bodies) + k, settings.sh_degree) for k, thing in enumerate(things, 1))]
+        )
+        bodies = bodies + [scene_body(thing, len(bodies) + k) for k, thing in enumerate(things, 1)]
+    moving = moving_points(frames, plates, volume, cell, settings.keyframe_gap_s, known)
     rng = numpy_generator(settings.seed, 0, "seed residual")
     residual = residual_gaussians(moving, settings.budget_residual, settings.sh_degree, rng)
     yield StageFinished("moving", time.monotonic() - started, {"points": float(len(moving.positions))})
@@ -334,7 +352,7 @@ def _fit(
         model, joint, colour, settings, stage, extent=extent, device=device, backend=backend, free_space=free_space
     )
     yield from fit.run(work / "joint")
-    return Fitted(frames, model, colour, NEAR * extent, bodies, robot)
+    return Fitted(frames, model, colour, NEAR * extent, bodies, robot, things)
 
 
 def _time_range(frames: Frames) -> tuple[float, float]:
@@ -368,6 +386,7 @@ def assemble(inputs: Inputs, fitted: Fitted, key: str) -> Scene:
             "near": fitted.near,
             "scale": "metres" if inputs.metric else "unknown",
             "rig_poses": inputs.poses,
+            "objects": {thing.name: thing.summary() for thing in fitted.things},
         },
         frame_times={name: [float(t) for t in times] for name, times in zip(frames.names, frames.times, strict=True)},
     )

@@ -2,19 +2,28 @@
 
 from __future__ import annotations
 
+from typing import Protocol
+
 import cv2
 import numpy as np
 
 from recon.fit.data import Frames
 from recon.fit.hull import Volume, hull_surface, surface_colours, visual_hull
 from recon.fit.plate import Plate, motion_mask, moving_mask
-from recon.fit.robot import RobotFrames
 from recon.fit.seed import MovingPoints, point_velocities
 
 MASK_MISS = 0.1  # share of the cameras that may miss a thing when masks are given
 MOTION_MISS = 0.34  # ... when masks are only differences against the plate, which have holes
 ROBOT_MARGIN = 4  # pixels round a known robot that its edge may be off
 MAX_SPEED = 6.0  # metres per second, of a thrown ball
+
+
+class Silhouettes(Protocol):
+    """Tells where known things show."""
+
+    def silhouette(self, camera: int, frame: int) -> np.ndarray:
+        """bool [H, W]."""
+        ...
 
 
 def instants(frames: Frames, gap: float) -> np.ndarray:
@@ -25,37 +34,37 @@ def instants(frames: Frames, gap: float) -> np.ndarray:
 
 
 def masks_at(
-    frames: Frames, plates: list[Plate], t: float, robot: RobotFrames | None = None
+    frames: Frames, plates: list[Plate], t: float, known: Silhouettes | None = None
 ) -> tuple[list[np.ndarray], list[np.ndarray], list[np.ndarray] | None]:
-    """(masks, pictures, pixels of the robot) of all cameras at their frame nearest to t."""
+    """(masks, pictures, pixels of what is known) of all cameras at their frame nearest to t."""
     masks, pictures, hidden = [], [], []
     grow = np.ones((2 * ROBOT_MARGIN + 1,) * 2, np.uint8)
     for camera, times in enumerate(frames.times):
         frame = int(np.argmin(np.abs(times - t)))
         picture = frames.picture(camera, frame)
         mask = moving_mask(frames, camera, frame, motion_mask(picture, plates[camera]))
-        if robot is not None:
-            hidden.append(cv2.dilate(robot.silhouette(camera, frame).astype(np.uint8), grow) > 0)
+        if known is not None:
+            hidden.append(cv2.dilate(known.silhouette(camera, frame).astype(np.uint8), grow) > 0)
             beside = (mask & ~hidden[-1]).astype(np.uint8)
             mask = cv2.morphologyEx(beside, cv2.MORPH_OPEN, np.ones((3, 3), np.uint8)) > 0
         masks.append(mask)
         pictures.append(picture)
-    return masks, pictures, None if robot is None else hidden
+    return masks, pictures, None if known is None else hidden
 
 
 def moving_points(
-    frames: Frames, plates: list[Plate], volume: Volume, cell: float, gap: float, robot: RobotFrames | None = None
+    frames: Frames, plates: list[Plate], volume: Volume, cell: float, gap: float, known: Silhouettes | None = None
 ) -> MovingPoints:
     """Coloured surface points of the hulls at every instant; empty when nothing moves.
 
-    robot: the frames again when a known robot is drawn by Gaussians of its own; its pixels are then left out.
+    known: where what is drawn by Gaussians of its own (a known robot, bodies) shows; those pixels are left out.
     """
     whole = frames.masks_are_whole and frames.mask(0, 0) is not None
     times = instants(frames, gap)
     positions: list[np.ndarray] = []
     colours: list[np.ndarray] = []
     for t in times:
-        masks, pictures, hidden = masks_at(frames, plates, float(t), robot)
+        masks, pictures, hidden = masks_at(frames, plates, float(t), known)
         cells = visual_hull(masks, frames.cameras, volume, cell, MASK_MISS if whole else MOTION_MISS, hidden)
         cells = cells[hull_surface(cells, cell)]
         colour, count = surface_colours(cells, cell, pictures, masks, frames.cameras)

@@ -54,6 +54,7 @@ def page(data: dict[str, Any], pictures: Pictures) -> str:
         _film(pictures),
         "<h2>Worst frames</h2>",
         _figures(pictures.worst, "worst frame") or "<p>No frame was compared.</p>",
+        *_objects(data),
         "<h2>Capture check</h2>",
         _list(data["findings"]) or "<p>Nothing found.</p>",
         "<h2>Stages</h2>",
@@ -87,6 +88,18 @@ def _facts(data: dict[str, Any]) -> str:
         f"{data['seed']}. {kinds}. Time {_number(start, 3)} to {_number(end, 3)} s. Unit: {_e(data['unit'])}, up: "
         f"{_e(data['up'])}. Bodies: {_e(bodies)}."
     )
+
+
+def _objects(data: dict[str, Any]) -> list[str]:
+    """The objects that were followed, if there are any."""
+    heads = ["object", "moved [mm]", "sigma [mm]", "sigma [degrees]", "share seen", "share explained", "seen [s]"]
+    rows = []
+    for body in data["bodies"]:
+        if "sigma_mm" in body:
+            spans = ", ".join(f"{_number(a, 2)} to {_number(b, 2)}" for a, b in body["seen_s"])
+            numbers = [_number(body[key], 1) for key in ("moved_mm", "sigma_mm", "sigma_deg")]
+            rows.append([body["name"], *numbers, _number(body["visible"], 2), _number(body["explained"], 2), spans])
+    return ["<h2>Objects</h2>", _table(heads, rows)] if rows else []
 
 
 def _camera_rows(data: dict[str, Any]) -> list[list[str]]:

@@ -108,7 +108,10 @@ def report_data(
         "time_range": list(scene.time_range),
         "unit": "metre" if scene.metric else "unknown",
         "up": scene.up,
-        "bodies": [{"name": b.name, "kind": b.kind, "gaussians": int((owner == b.id).sum())} for b in scene.bodies],
+        "bodies": [
+            {"name": b.name, "kind": b.kind, "gaussians": int((owner == b.id).sum()), **_tracked(scene, b.name)}
+            for b in scene.bodies
+        ],
         "per_camera": per_camera(scores, names),
         "over_time": over_time(scores),
         "worst_frames": [{"camera": names[s.camera], "frame": s.frame, "t": s.t, "psnr": s.psnr} for s in worst],
@@ -119,6 +122,12 @@ def report_data(
     }
     plain: dict[str, Any] = plain_values(data)
     return plain
+
+
+def _tracked(scene: Scene, name: str) -> dict[str, Any]:
+    """What is known of an object's track; empty for other bodies."""
+    facts = scene.provenance.get("objects", {}).get(name, {})
+    return {key: value for key, value in facts.items() if key != "sigmas"}
 
 
 def plain_values(value: Any) -> Any:

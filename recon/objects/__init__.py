@@ -1,0 +1,1 @@
+"""Things that move as one: found, shaped and tracked from what differs from the still picture of every camera."""
