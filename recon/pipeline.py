@@ -288,7 +288,7 @@ def _fit(
     plates: list[Plate] = [make_plate(frames, camera) for camera in range(count)]
     yield StageFinished("plates", time.monotonic() - started)
     things: list[FoundBody] = []
-    if settings.bodies and settings.iterations_joint > 0:
+    if (settings.bodies or inputs.hints) and settings.iterations_joint > 0:
         near = NEAR * scene_extent(frames.cameras)
         things = yield from find_objects(frames, plates, with_robot, near, inputs.hints)
     if things:  # nothing of a body may be left in the still pictures

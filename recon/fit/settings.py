@@ -81,7 +81,7 @@ class FitSettings:
     keyframe_gap_s: float = 0.1  # between the hulls that seed the residual set
     refine_rig: bool = True  # set the given calibration right by matches, where that clearly helps
     refine_robot: bool = True  # set a known robot's base (and joints) right by its outline in the pictures
-    bodies: bool = True  # find the things that move as one and follow them
+    bodies: bool = False  # find the things that move as one and follow them; --bodies asks for it too
     colour: bool = True
     rates: LearningRates = field(default_factory=LearningRates)
     checkpoint_every: int = 1000

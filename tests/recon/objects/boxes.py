@@ -41,7 +41,7 @@ def ring(count: int = 6) -> list[Camera]:
 class BoxFrames:
     """`recon.fit.data.Frames` of the floor and a box that is where `pose` says; `bend` makes it shear with time."""
 
-    def __init__(self, pose: Pose, count: int = 12, bend: float = 0.0) -> None:
+    def __init__(self, pose: Pose, count: int = 16, bend: float = 0.0) -> None:
         self.pose, self.bend = pose, bend
         self.cameras = ring()
         self.names = [camera.name for camera in self.cameras]
@@ -71,8 +71,9 @@ class BoxFrames:
         v, u = np.mgrid[: camera.height, : camera.width] + 0.5
         local = np.stack([(u - camera.cx) / camera.fx, (v - camera.cy) / camera.fy, np.ones_like(u)], -1)
         rays = local @ camera.cam_from_world[:3, :3]
-        down = np.minimum(rays[..., 2:], -1e-6)
-        hit = camera.center + rays * np.where(down < -1e-6, -camera.center[2] / down, 9.0)
+        hit = camera.center + rays * np.where(
+            rays[..., 2:] < -1e-6, -camera.center[2] / np.minimum(rays[..., 2:], -1e-6), 9.0
+        )
         wave = 0.5 + 0.12 * np.sin(9 * hit[..., :1]) + 0.1 * np.cos(13 * hit[..., 1:2] + 2 * hit[..., :1])
         return rays, wave * np.array([1.0, 0.92, 0.8])
 
