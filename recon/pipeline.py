@@ -289,11 +289,7 @@ def _fit(
     yield StageFinished("plates", time.monotonic() - started)
     things: list[FoundBody] = []
     if (settings.bodies or inputs.hints) and settings.iterations_joint > 0:
-        near = NEAR * scene_extent(frames.cameras)
-        things = yield from find_objects(frames, plates, with_robot, near, inputs.hints)
-    if things:  # nothing of a body may be left in the still pictures
-        frames = BodyFrames(frames, with_robot, things)
-        plates = [make_plate(frames, camera) for camera in range(count)]
+        frames, plates, things = yield from _objects(frames, plates, with_robot, inputs)
 
     first = yield from find_points(frames, plates, settings.budget, inputs.up == "z")
     priors, fused, behind, points = first.priors, first.fused, first.behind, first.fused.xyz
@@ -353,6 +349,18 @@ def _fit(
     )
     yield from fit.run(work / "joint")
     return Fitted(frames, model, colour, NEAR * extent, bodies, robot, things)
+
+
+def _objects(
+    frames: Frames, plates: list[Plate], robot: RobotFrames | None, inputs: Inputs
+) -> Generator[Event, None, tuple[Frames, list[Plate], list[FoundBody]]]:
+    """(frames that know the bodies, plates with nothing of them, the bodies)."""
+    near = NEAR * scene_extent(frames.cameras)
+    found = yield from find_objects(frames, plates, robot, near, inputs.hints)
+    if not found:
+        return frames, plates, found
+    known = BodyFrames(frames, robot, found)
+    return known, [make_plate(known, camera) for camera in range(len(known.cameras))], found
 
 
 def _time_range(frames: Frames) -> tuple[float, float]:
