@@ -289,20 +289,18 @@ def _fit(
     yield StageFinished("plates", time.monotonic() - started)
     things: list[FoundBody] = []
     if (settings.bodies or inputs.hints) and settings.iterations_joint > 0:
-        near = NEAR * scene_extent(frames.cameras)
-        things = yield from find_objects(frames, plates, with_robot, near, inputs.hints)
+        things = yield from find_objects(frames, plates, with_robot, NEAR * scene_extent(frames.cameras), inputs.hints)
     if things:  # nothing of a body may be left in the still pictures
         frames = BodyFrames(frames, with_robot, things)
         plates = [make_plate(frames, camera) for camera in range(count)]
-
     first = yield from find_points(frames, plates, settings.budget, inputs.up == "z")
-    priors, fused, behind, points = first.priors, first.fused, first.behind, first.fused.xyz
+    priors, fused, points = first.priors, first.fused, first.fused.xyz
     extent = scene_extent(frames.cameras)
     free_space = FreeSpace(priors, NEAR * extent)
     rng = numpy_generator(settings.seed, 0, "seed static")
     table = static_gaussians(
         points, fused.rgb / 255.0, frames.cameras, settings.budget, settings.sh_degree, rng,
-        behind,
+        first.behind,
     )  # fmt: skip
     colour = ColourModel(frames.names, device)
     model = Model.from_table(table.to(device))
