@@ -292,13 +292,13 @@ def _fit(
         frames, plates, things = yield from _objects(frames, plates, with_robot, inputs)
 
     first = yield from find_points(frames, plates, settings.budget, inputs.up == "z")
-    priors, fused, behind, points = first.priors, first.fused, first.behind, first.fused.xyz
+    priors, fused, points = first.priors, first.fused, first.fused.xyz
     extent = scene_extent(frames.cameras)
     free_space = FreeSpace(priors, NEAR * extent)
     rng = numpy_generator(settings.seed, 0, "seed static")
     table = static_gaussians(
         points, fused.rgb / 255.0, frames.cameras, settings.budget, settings.sh_degree, rng,
-        behind,
+        first.behind,
     )  # fmt: skip
     colour = ColourModel(frames.names, device)
     model = Model.from_table(table.to(device))
