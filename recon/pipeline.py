@@ -43,7 +43,8 @@ from recon.fit.fit import NEAR, Fit, Stage
 from recon.fit.hull import search_volume
 from recon.fit.links import link_bodies, link_gaussians
 from recon.fit.model import Model
-from recon.fit.moving import Silhouettes, moving_points
+from recon.fit.moving import moving_points
+from recon.fit.outlined import OutlinedFrames
 from recon.fit.plate import Plate, make_plate
 from recon.fit.robot import KnownRobot, RobotFrames
 from recon.fit.sampler import JointSampler, StaticSampler
@@ -327,7 +328,7 @@ def _fit(
     if with_robot is not None and settings.budget_robot > 0:
         bodies = link_bodies(with_robot.robot, *_time_range(frames))
         links = link_gaussians(with_robot.robot, bodies, settings.budget_robot, settings.sh_degree, settings.seed)
-    known: Silhouettes | None = with_robot if bodies else None
+    known: OutlinedFrames | None = with_robot if bodies else None
     if things:
         known = BodyFrames(frames, with_robot if bodies else None, things)
         links = Gaussians.concat(

@@ -36,7 +36,8 @@ def find_points(frames: Frames, plates: list[Plate], budget: int, z_up: bool) ->
     valid = {name: plate.weight > 0 for name, plate in zip(frames.names, plates, strict=True)}
     room = find_room(pictures, cameras, valid) if z_up else None
     table = find_table(pictures, cameras, valid) if z_up else None
-    yield Message("info", _told(room, table))
+    if z_up:
+        yield Message("info", _told(room, table))
     by_name, shell = depth_priors(pictures, cameras, valid, room, table)
     fused = fused_points(by_name, pictures, valid, budget)
     behind = None if shell is None else backdrop(shell, fused)

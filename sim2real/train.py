@@ -90,9 +90,7 @@ def train(options: TrainOptions) -> Iterator[Event]:
     with locked(out):
         yield StageStarted("workcell")
         began = time.monotonic()
-        cell = open_workcell(
-            scene, task, robot=options.robot, backend=place.backend, device=str(place.drawing)
-        )  # fmt: skip
+        cell = open_workcell(scene, task, robot=options.robot, backend=place.backend, device=str(place.drawing))
         names = [name.strip() for name in options.cameras.split(",") if name.strip()] or None
         cameras = chosen_cameras(cell, names)
         table = cell.world.bench.table.half

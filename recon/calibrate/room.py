@@ -9,7 +9,7 @@ walls are vertical planes of two headings at right angles:
   window matches (ZNCC) that of another camera warped over that plane, about as well as it does at its best h;
 - the *floor* is the lowest height at which the edges of several cameras run along the feet of the walls.
 
-What does not stand out is not claimed: a dome, a stage in the open or a plain wall gives nothing here.
+What does not stand out is not claimed: a dome, a stage in the open, or a wall that hardly any camera sees.
 """
 
 from __future__ import annotations
@@ -21,9 +21,10 @@ import numpy as np
 
 from recon.calibrate.segments import Segments, find_segments
 from recon.calibrate.slanted import View, support, view_of
-from recon.geometry.camera import Camera, pixel_centres, unproject
+from recon.capture.coverage import rig_extent
+from recon.geometry.camera import Camera, pixel_rays
 
-PLANES = 56
+PLANES = 56  # of the sweep, evenly spaced in inverse distance
 REACH = 4.0  # times the extent of the rig: how far walls are looked for
 CLEAR = 0.05  # of the extent: a wall is at least so far behind the last camera
 BINS = 360  # of headings, over a right angle
@@ -73,7 +74,7 @@ class Room:
 
     def inverse_depth(self, camera: Camera) -> np.ndarray:
         """float32 [h, w], 1 / metres along the optical axis; 0 where a pixel's ray never leaves."""
-        rays = unproject(camera, pixel_centres(camera.width, camera.height)) @ camera.cam_from_world[:3, :3]
+        rays = pixel_rays(camera)
         return self.inverse(camera.center, rays).reshape(camera.height, camera.width).astype(np.float32)
 
 
@@ -129,18 +130,18 @@ def _headings(edges: list[Segments]) -> list[float]:
 def _wall(views: list[View], normal: np.ndarray) -> float | None:
     """The offset of the wall with that outward normal; None where none stands out."""
     centers = np.stack([view.camera.center for view in views])
-    middle = centers.mean(axis=0)
-    extent = float(np.linalg.norm(centers - middle, axis=1).max())
-    nearest = float((centers @ normal).max()) + CLEAR * extent - float(normal @ middle)
+    middle = float(normal @ centers.mean(axis=0))
+    extent = rig_extent(view.camera for view in views)
+    nearest = float((centers @ normal).max()) + CLEAR * extent - middle
     away = 1.0 / np.linspace(1.0 / (REACH * extent), 1.0 / nearest, PLANES)  # from far to near
-    found = support(views, normal, away + float(normal @ middle))
+    found = support(views, normal, away + middle)
     smooth = np.convolve(found, [0.25, 0.5, 0.25], "same")
     peaks = [k for k in range(1, PLANES - 2) if smooth[k] >= max(smooth[k - 1], smooth[k + 1])]
     floor = max(MIN_SUPPORT, STANDS_OUT * float(np.median(smooth)))
     best = max((smooth[k] for k in peaks), default=0.0)
     for k in peaks:
         if smooth[k] >= max(floor, SECOND * best):
-            fine = np.linspace(away[k - 1], away[k + 1], 9) + float(normal @ middle)
+            fine = np.linspace(away[k - 1], away[k + 1], 9) + middle
             again = np.convolve(support(views, normal, fine), [0.25, 0.5, 0.25], "same")
             return float(fine[again.argmax()])
     return None
@@ -152,9 +153,8 @@ def _floor(room: Room, edges: Mapping[str, Segments], cameras: Mapping[str, Came
     Each wall and camera votes for the heights at which its edges would lie on that wall, with the error they have
     there. The edges of the table vote too, but for a different height from every camera.
     """
-    centers = np.stack([camera.center for camera in cameras.values()])
-    extent = float(np.linalg.norm(centers - centers.mean(axis=0), axis=1).max())
-    low = float(centers[:, 2].min())
+    extent = rig_extent(cameras.values())
+    low = min(float(camera.center[2]) for camera in cameras.values())
     heights = np.arange(low - 2.0 * extent, low, FLOOR_STEP * extent)
     votes = np.zeros(len(heights))
     for name, one in edges.items():

@@ -26,7 +26,8 @@ from scipy.spatial import cKDTree
 
 from recon.calibrate.cloud import Points
 from recon.calibrate.room import Room
-from recon.geometry.camera import Camera, pixel_centres, unproject
+from recon.capture.coverage import rig_extent
+from recon.geometry.camera import Camera, pixel_rays
 
 NODES = 3000  # directions, about 3.7 degrees apart
 NEIGHBOURS = 10
@@ -90,7 +91,7 @@ class Shell:
         """
         far = REACH / float(np.median(self.table))
         z = near * (max(far, 2 * near) / near) ** np.linspace(0.0, 1.0, STEPS)
-        rays = unproject(camera, pixel_centres(camera.width, camera.height)) @ camera.cam_from_world[:3, :3]
+        rays = pixel_rays(camera)
         ratio = np.empty((STEPS, len(rays)))  # distance from the centre over the surface's in that direction
         for k in range(STEPS):
             offset = camera.center + z[k] * rays - self.center
@@ -206,7 +207,7 @@ def fit_shell(points: np.ndarray, cameras: list[Camera], room: Room | None = Non
     stiff = _plane_rows(directions, neighbours)
     smooth = (STIFF * stiff.T @ stiff + TAUT * _laplacian(neighbours)).tocsc()
     # Cameras side by side are near their centre; then what they see says how large the place is.
-    reach = max(float(np.linalg.norm(camera.center - center)) for camera in cameras)
+    reach = rig_extent(cameras)
     known[~measured] = 1.0 / (BEYOND * max(reach, float(np.median(1.0 / known[measured]))))
     enclosed = _enclosed(directions[measured], 1.0 / known[measured], cameras, center)
     anchor = 1e-9 + ANCHOR * max(0.0, 1.0 - 2.0 * enclosed)

@@ -1,27 +1,23 @@
 """How well pictures match over a plane of the world: warped by its homography, compared in windows (ZNCC).
 
-For a plane n . x = h, with m = R n and d = h - n . c in the axes of camera a with centre c, pixels of a go to b by
-
-    x_b ~ K_b (R_ba + t_ba m^T / d) K_a^-1 x_a.
-
-A plane of the surface's own slant allows larger windows than the planes before a camera that `sweep` uses, and those
-are rarely alike by chance.
+A plane n . x = h of the world is m . x = d with m = R n and d = h - n . c in the axes of a camera with centre c. Planes
+of the surface's own slant allow larger windows than the planes before a camera that `sweep` uses, and those are rarely
+alike by chance.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-import cv2
 import numpy as np
 
-from recon.calibrate.sweep import reduced, reduced_mask
-from recon.geometry.camera import Camera, pixel_centres, unproject
+from recon.calibrate.sweep import box, likeness, plane_homography, reached, reduced, reduced_mask, warped
+from recon.geometry.camera import Camera, pixel_rays
 
 WIDTH = 320  # pixels of the reduced pictures
 WINDOW = 15  # pixels of the reduced picture
 TEXTURE = 5.0  # grey levels, standard deviation in the window
-NOISE = 2.0  # grey levels squared
+NOISE = 2.0**0.5  # grey levels
 MATCH, SLACK = 0.85, 0.03  # least score of a match; how far below its pixel's best it may be
 
 
@@ -41,14 +37,10 @@ def view_of(plate: np.ndarray, camera: Camera, valid: np.ndarray) -> View:
     """A plate uint8 [H, W, 3] of a pinhole camera, valid bool [H, W], at most WIDTH pixels wide."""
     camera = camera.scaled(min(1.0, WIDTH / camera.width))
     grey = reduced(plate, camera)
-    mean = _box(grey)
-    variance = np.maximum(_box(grey * grey) - mean * mean, 0.0)
-    rays = unproject(camera, pixel_centres(camera.width, camera.height)) @ camera.cam_from_world[:3, :3]
+    mean = box(grey, WINDOW)
+    variance = np.maximum(box(grey * grey, WINDOW) - mean * mean, 0.0)
+    rays = pixel_rays(camera)
     return View(camera, grey, reduced_mask(valid, camera), mean, variance, rays.reshape(camera.height, camera.width, 3))
-
-
-def _box(image: np.ndarray) -> np.ndarray:
-    return cv2.boxFilter(image, cv2.CV_32F, (WINDOW, WINDOW), borderType=cv2.BORDER_REFLECT_101)
 
 
 def support(views: list[View], normal: np.ndarray, offsets: np.ndarray) -> np.ndarray:
@@ -85,37 +77,18 @@ def _bounds(mask: np.ndarray) -> tuple[int, int, int, int]:
 
 def match(view: View, other: View, normal: np.ndarray, offset: float) -> np.ndarray | None:
     """ZNCC [h, w] over the plane, -1 where the other does not reach; None where it reaches next to nothing."""
-    warp = _homography(view.camera, other.camera, normal, offset)
-    size = (view.grey.shape[1], view.grey.shape[0])
-    reach = cv2.warpPerspective(other.seen, warp, size, flags=cv2.INTER_NEAREST | cv2.WARP_INVERSE_MAP) > 0
+    away = offset - float(normal @ view.camera.center)
+    warp = plane_homography(view.camera, other.camera, view.camera.cam_from_world[:3, :3] @ normal, away)
+    reach = reached(other.seen, warp)
     if not reach.any():
         return None
     # a homography also maps what lies behind the other camera
     along = view.rays @ normal
-    t = (offset - float(normal @ view.camera.center)) / np.where(along > 1e-3, along, np.inf)
+    t = away / np.where(along > 1e-3, along, np.inf)
     axis = other.camera.cam_from_world[2]
     ahead = t * (view.rays @ axis[:3]) + float(axis[:3] @ view.camera.center + axis[3])
     reach &= (t > 0) & (ahead > 0)
     if np.count_nonzero(reach) < WINDOW * WINDOW:
         return None
-    warped = cv2.warpPerspective(
-        other.grey, warp, size, flags=cv2.INTER_LINEAR | cv2.WARP_INVERSE_MAP, borderMode=cv2.BORDER_REPLICATE
-    )
-    mean = _box(warped)
-    variance = np.maximum(_box(warped * warped) - mean * mean, 0.0)
-    covariance = _box(view.grey * warped) - view.mean * mean
-    score = covariance / np.sqrt((view.variance + NOISE) * (variance + NOISE))
+    score = likeness(view.grey, view.mean, view.variance, warped(other.grey, warp), WINDOW, NOISE)
     return np.where(reach, score, np.float32(-1.0))
-
-
-def _homography(camera: Camera, other: Camera, normal: np.ndarray, offset: float) -> np.ndarray:
-    """cv2 pixels of `other` from cv2 pixels of `camera` for the plane normal . x = offset of the world.
-
-    With m = R n and d = offset - n . c in the camera's own axes: K' (R' + t' m^T / d) K^-1.
-    """
-    other_from_cam = other.cam_from_world @ np.linalg.inv(camera.cam_from_world)
-    m = camera.cam_from_world[:3, :3] @ normal
-    away = offset - float(normal @ camera.center)
-    plane = other_from_cam[:3, :3] + np.outer(other_from_cam[:3, 3], m) / away
-    half = np.array([[1.0, 0.0, 0.5], [0.0, 1.0, 0.5], [0.0, 0.0, 1.0]])  # ours from cv2's
-    return np.linalg.inv(half) @ other.K @ plane @ np.linalg.inv(camera.K) @ half

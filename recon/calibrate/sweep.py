@@ -141,16 +141,38 @@ def zncc(
     homography: np.ndarray,
 ) -> np.ndarray:
     """ZNCC [h, w] of the windows with the warped other picture; -1 where that picture does not reach."""
-    size = (grey.shape[1], grey.shape[0])
+    score = likeness(grey, mean, variance, warped(picture, homography))
+    score[~reached(seen, homography)] = -1.0
+    return score
+
+
+def warped(picture: np.ndarray, homography: np.ndarray) -> np.ndarray:
+    """A float32 picture [h, w] as seen through a homography that leads into it; its border goes on outside."""
     flags = cv2.INTER_LINEAR | cv2.WARP_INVERSE_MAP
-    warped = cv2.warpPerspective(picture, homography, size, flags=flags, borderMode=cv2.BORDER_REPLICATE)
-    reach = cv2.warpPerspective(seen, homography, size, flags=cv2.INTER_NEAREST | cv2.WARP_INVERSE_MAP)
-    other_mean = box(warped)
-    other_variance = np.maximum(box(warped * warped) - other_mean * other_mean, 0.0)
-    covariance = box(grey * warped) - mean * other_mean
-    noise = np.float32(NOISE**2)
-    score = covariance / np.sqrt((variance + noise) * (other_variance + noise))
-    score[reach == 0] = -1.0
+    return cv2.warpPerspective(picture, homography, picture.shape[::-1], flags=flags, borderMode=cv2.BORDER_REPLICATE)
+
+
+def reached(seen: np.ndarray, homography: np.ndarray) -> np.ndarray:
+    """bool [h, w]: where a homography leads to what a camera has `seen` (uint8 [h, w])."""
+    flags = cv2.INTER_NEAREST | cv2.WARP_INVERSE_MAP
+    found: np.ndarray = cv2.warpPerspective(seen, homography, seen.shape[::-1], flags=flags) > 0
+    return found
+
+
+def likeness(
+    grey: np.ndarray,
+    mean: np.ndarray,
+    variance: np.ndarray,
+    other: np.ndarray,
+    window: int = WINDOW,
+    noise: float = NOISE,
+) -> np.ndarray:
+    """ZNCC [h, w] of the windows of two pictures [h, w]; mean, variance: those of `grey` in the same windows."""
+    other_mean = box(other, window)
+    other_variance = np.maximum(box(other * other, window) - other_mean * other_mean, 0.0)
+    covariance = box(grey * other, window) - mean * other_mean
+    floor = np.float32(noise**2)
+    score: np.ndarray = covariance / np.sqrt((variance + floor) * (other_variance + floor))
     return score
 
 
@@ -206,9 +228,13 @@ def plane_count(camera: Camera, others: list[Camera], span: tuple[float, float])
 
 def homography(camera: Camera, other: Camera, depth: float) -> np.ndarray:
     """cv2 pixels of `other` from cv2 pixels of `camera` for the plane z = depth of `camera`."""
+    return plane_homography(camera, other, np.array([0.0, 0.0, 1.0]), depth)
+
+
+def plane_homography(camera: Camera, other: Camera, normal: np.ndarray, distance: float) -> np.ndarray:
+    """The same for the plane normal . x = distance, both in the axes of `camera`: K' (R + t n^T / d) K^-1."""
     other_from_cam = other.cam_from_world @ np.linalg.inv(camera.cam_from_world)
-    plane = other_from_cam[:3, :3].copy()
-    plane[:, 2] += other_from_cam[:3, 3] / depth
+    plane = other_from_cam[:3, :3] + np.outer(other_from_cam[:3, 3], normal) / distance
     half = np.array([[1.0, 0.0, 0.5], [0.0, 1.0, 0.5], [0.0, 0.0, 1.0]])  # ours from cv2's
     return np.linalg.inv(half) @ other.K @ plane @ np.linalg.inv(camera.K) @ half
 
@@ -256,9 +282,9 @@ def _into(camera: Camera, xyz: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.n
     return inside, cell, local[:, 2]
 
 
-def box(image: np.ndarray) -> np.ndarray:
+def box(image: np.ndarray, window: int = WINDOW) -> np.ndarray:
     """Mean over the matching window, float32 [h, w]."""
-    return cv2.boxFilter(image, cv2.CV_32F, (WINDOW, WINDOW), borderType=cv2.BORDER_REFLECT_101)
+    return cv2.boxFilter(image, cv2.CV_32F, (window, window), borderType=cv2.BORDER_REFLECT_101)
 
 
 def reduced(plate: np.ndarray, camera: Camera) -> np.ndarray:

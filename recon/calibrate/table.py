@@ -15,7 +15,8 @@ from scipy import ndimage
 
 from recon.calibrate.slanted import View, matched, support, view_of
 from recon.calibrate.tracks import match_points
-from recon.geometry.camera import Camera, pixel_centres, unproject
+from recon.capture.coverage import rig_extent
+from recon.geometry.camera import Camera, pixel_rays
 
 DOWN = np.array([0.0, 0.0, -1.0])
 BIN = 0.01  # of the rig's extent, of heights
@@ -35,7 +36,7 @@ class Table:
 
     def inverse_depth(self, camera: Camera) -> np.ndarray:
         """float32 [h, w], 1 / metres along the optical axis; 0 where a pixel's ray misses the table."""
-        rays = unproject(camera, pixel_centres(camera.width, camera.height)) @ camera.cam_from_world[:3, :3]
+        rays = pixel_rays(camera)
         drop = self.height - float(camera.center[2])
         inverse = np.where(rays[:, 2] * drop > 0, rays[:, 2] / drop, 0.0)
         at = camera.center[:2] + rays[:, :2] / np.where(inverse > 0, inverse, 1.0)[:, None]
@@ -53,10 +54,9 @@ def find_table(
 
     plates: uint8 [H, W, 3]; cameras: their pinhole cameras; valid: bool [H, W].
     """
-    centers = np.stack([camera.center for camera in cameras.values()])
-    extent = float(np.linalg.norm(centers - centers.mean(axis=0), axis=1).max())
+    extent = rig_extent(cameras.values())
     z = match_points(plates, cameras, valid).xyz[:, 2]
-    z = z[z < centers[:, 2].min()]
+    z = z[z < min(float(camera.center[2]) for camera in cameras.values())]
     if len(z) < MIN_POINTS:
         return None
     counts, edges = np.histogram(z, bins=np.arange(z.min(), z.max() + 2 * BIN * extent, BIN * extent))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -50,6 +50,12 @@ def coverage(cameras: Mapping[str, Camera]) -> Coverage:
         focus, BALL * distance, distance, dict(zip(cameras, seen.mean(1).tolist(), strict=True)),
         float(count.mean()), float((count >= VIEWS).mean()), float(np.median(spread)), float(np.median(footprints)),
     )  # fmt: skip
+
+
+def rig_extent(cameras: Iterable[Camera]) -> float:
+    """Largest distance of a camera from their mean centre, units of the rig."""
+    centers = np.stack([camera.center for camera in cameras])
+    return float(np.linalg.norm(centers - centers.mean(axis=0), axis=1).max())
 
 
 def _spread(cameras: list[Camera], seen: np.ndarray, point: np.ndarray) -> float:

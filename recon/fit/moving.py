@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Protocol
-
 import cv2
 import numpy as np
 
 from recon.fit.data import Frames
 from recon.fit.hull import Volume, hull_surface, surface_colours, visual_hull
+from recon.fit.outlined import OutlinedFrames
 from recon.fit.plate import Plate, motion_mask, moving_mask
 from recon.fit.seed import MovingPoints, point_velocities
 
@@ -16,14 +15,6 @@ MASK_MISS = 0.1  # share of the cameras that may miss a thing when masks are giv
 MOTION_MISS = 0.34  # ... when masks are only differences against the plate, which have holes
 ROBOT_MARGIN = 4  # pixels round a known robot that its edge may be off
 MAX_SPEED = 6.0  # metres per second, of a thrown ball
-
-
-class Silhouettes(Protocol):
-    """Tells where known things show."""
-
-    def silhouette(self, camera: int, frame: int) -> np.ndarray:
-        """bool [H, W]."""
-        ...
 
 
 def instants(frames: Frames, gap: float) -> np.ndarray:
@@ -34,7 +25,7 @@ def instants(frames: Frames, gap: float) -> np.ndarray:
 
 
 def masks_at(
-    frames: Frames, plates: list[Plate], t: float, known: Silhouettes | None = None
+    frames: Frames, plates: list[Plate], t: float, known: OutlinedFrames | None = None
 ) -> tuple[list[np.ndarray], list[np.ndarray], list[np.ndarray] | None]:
     """(masks, pictures, pixels of what is known) of all cameras at their frame nearest to t."""
     masks, pictures, hidden = [], [], []
@@ -53,7 +44,7 @@ def masks_at(
 
 
 def moving_points(
-    frames: Frames, plates: list[Plate], volume: Volume, cell: float, gap: float, known: Silhouettes | None = None
+    frames: Frames, plates: list[Plate], volume: Volume, cell: float, gap: float, known: OutlinedFrames | None = None
 ) -> MovingPoints:
     """Coloured surface points of the hulls at every instant; empty when nothing moves.
 

@@ -14,6 +14,7 @@ import numpy as np
 from recon.core.errors import InputError
 from recon.core.events import Event, Progress, StageFinished, StageStarted
 from recon.fit.data import Frames
+from recon.fit.outlined import OutlinedFrames
 from recon.geometry.camera import Camera, pixel_cells
 from recon.geometry.pose import carried
 from recon.geometry.rig import RobotEntry
@@ -118,46 +119,20 @@ def open_robot(root: Path, entry: RobotEntry, scene_from_rig: np.ndarray) -> Kno
     return KnownRobot(root, entry, model, joints, base)
 
 
-class RobotFrames:
+class RobotFrames(OutlinedFrames):
     """`Frames` whose masks hold the robot's silhouette, beside the masks that were given.
 
     lags: seconds [C] that are added to each camera's times; None: none.
     """
 
     def __init__(self, frames: Frames, robot: KnownRobot, lags: np.ndarray | None = None) -> None:
-        self.frames, self.robot = frames, robot
-        self.names, self.cameras = frames.names, frames.cameras
-        shifts = np.zeros(len(frames.times)) if lags is None else lags
-        self.times = [times + shift for times, shift in zip(frames.times, shifts, strict=True)]
-        # without given masks, only the robot is known: what else moves must be found
-        self.masks_are_whole = frames.masks_are_whole and frames.mask(0, 0) is not None
-        self._packed: dict[tuple[int, int], np.ndarray] = {}
+        super().__init__(frames)
+        self.robot = robot
+        if lags is not None:
+            self.times = [times + lag for times, lag in zip(frames.times, lags, strict=True)]
 
-    def num_frames(self, camera: int) -> int:
-        """T_c."""
-        return self.frames.num_frames(camera)
-
-    def picture(self, camera: int, frame: int) -> np.ndarray:
-        """uint8 [H, W, 3] RGB."""
-        return self.frames.picture(camera, frame)
-
-    def valid(self, camera: int) -> np.ndarray:
-        """bool [H, W]."""
-        return self.frames.valid(camera)
-
-    def mask(self, camera: int, frame: int) -> np.ndarray:
-        """bool [H, W]: the robot, and what a given mask covers."""
-        given, mask = self.frames.mask(camera, frame), self.silhouette(camera, frame)
-        return mask if given is None else mask | given
-
-    def silhouette(self, camera: int, frame: int) -> np.ndarray:
-        """bool [H, W]: the robot."""
-        view = self.cameras[camera]
-        key = (camera, frame)
-        if key not in self._packed:
-            self._packed[key] = np.packbits(self.robot.mask(view, float(self.times[camera][frame])))
-        bits = np.unpackbits(self._packed[key], count=view.height * view.width)
-        return bits.reshape(view.height, view.width) > 0
+    def _outline(self, camera: int, frame: int) -> np.ndarray:
+        return self.robot.mask(self.cameras[camera], float(self.times[camera][frame]))
 
     def draw_all(self) -> Iterator[Event]:
         """Draw every silhouette once; yields progress."""

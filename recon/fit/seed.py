@@ -11,6 +11,7 @@ from scipy.spatial import cKDTree
 from torch import Tensor
 
 from recon.calibrate.shell import Backdrop
+from recon.capture.coverage import rig_extent
 from recon.geometry.camera import Camera
 from recon.geometry.sh import rgb_to_sh0
 from recon.scene.gaussians import RESIDUAL, STATIC, Gaussians
@@ -34,9 +35,8 @@ class MovingPoints:
 
 
 def scene_extent(cameras: list[Camera]) -> float:
-    """1.1 times the largest distance of a camera from their mean centre, metres."""
-    centers = np.stack([camera.center for camera in cameras])
-    return float(1.1 * np.linalg.norm(centers - centers.mean(0), axis=1).max())
+    """1.1 times the extent of the rig, metres."""
+    return 1.1 * rig_extent(cameras)
 
 
 def neighbour_distance(points: np.ndarray, count: int = 3) -> np.ndarray:

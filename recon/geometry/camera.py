@@ -180,6 +180,15 @@ def unproject(camera: Camera, uv: np.ndarray) -> np.ndarray:
     return np.concatenate([xy, np.ones((len(xy), 1))], 1)
 
 
+def pixel_rays(camera: Camera) -> np.ndarray:
+    """[height * width, 3] rays in the world through the pixel centres, row by row, one unit long along the axis.
+
+    NaN where the lens lets none through.
+    """
+    rays: np.ndarray = unproject(camera, pixel_centres(camera.width, camera.height)) @ camera.cam_from_world[:3, :3]
+    return rays
+
+
 def distort(camera: Camera, xy: np.ndarray) -> np.ndarray:
     """Distorted normalised positions [N, 2] of the ideal ones `xy` [N, 2]; NaN beyond the lens's radius."""
     if not camera.distorted:

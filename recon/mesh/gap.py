@@ -13,8 +13,7 @@ import trimesh
 from numpy.typing import NDArray
 
 from recon.core.errors import InputError
-from recon.geometry.camera import Camera, pixel_centres, unproject
-from recon.geometry.pose import invert_pose
+from recon.geometry.camera import Camera, pixel_rays
 from recon.mesh.depth import Array, View, bending
 from recon.mesh.fuse import open3d
 
@@ -55,8 +54,7 @@ class Surface:
 
     def hits(self, camera: Camera) -> Array:
         """[M, 3] m: where the pinhole camera's rays first meet the surface."""
-        world_from_cam = invert_pose(camera.cam_from_world)
-        rays = unproject(camera, pixel_centres(camera.width, camera.height)) @ world_from_cam[:3, :3].T
+        rays = pixel_rays(camera)
         origins = np.broadcast_to(camera.center, rays.shape)
         cast = self._scene.cast_rays(self._o3d.core.Tensor(np.concatenate([origins, rays], 1).astype(np.float32)))
         t = cast["t_hit"].numpy().astype(np.float64)

@@ -13,11 +13,13 @@ edges only.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 
 import cv2
 import numpy as np
 
 from recon.fit.data import Frames
+from recon.fit.outlined import MaskCache
 from recon.fit.plate import MOTION_FLOOR, Plate
 from recon.fit.robot import RobotFrames
 from recon.geometry.camera import Camera
@@ -102,7 +104,7 @@ class Evidence:
         self.whole = frames.masks_are_whole and frames.mask(0, 0) is not None
         self._small = [self._shrunk(plate) for plate in plates]
         self._valid = [self._resized(frames.valid(c), c) for c in range(len(self.cameras))]
-        self._bits: dict[tuple[int, int], tuple[np.ndarray, np.ndarray]] = {}
+        self._kept = MaskCache()
 
     def _size(self, c: int) -> tuple[int, int]:
         return self.cameras[c].width, self.cameras[c].height
@@ -126,29 +128,26 @@ class Evidence:
         found: np.ndarray = nothing | (cv2.dilate(self.robot.silhouette(c, k).astype(np.uint8), grow) > 0)
         return found
 
-    def _made(self, i: int, c: int) -> tuple[np.ndarray, np.ndarray]:
+    def _made(self, i: int, c: int) -> np.ndarray:
+        """bool [2, h, w]: what moves, what says nothing."""
         k = int(self.instants.frames[i, c])
         width, height = self._size(c)
         if k < 0:  # no frame: the camera says nothing
-            return np.zeros((height, width), bool), np.ones((height, width), bool)
+            return np.stack([np.zeros((height, width), bool), np.ones((height, width), bool)])
         plate, noise, weight = self._small[c]
         hidden = self._resized(self.hidden_full(c, k), c) | ~self._valid[c]
         given = self.frames.mask(c, k) if self.whole else None
         if given is not None:
-            return self._resized(given, c) & ~hidden, hidden
+            return np.stack([self._resized(given, c) & ~hidden, hidden])
         small = cv2.resize(self.frames.picture(c, k), (width, height), interpolation=cv2.INTER_AREA)
         mask = tidy(moved(small, plate, noise) & (weight > KNOWN) & ~hidden, 3)
-        return mask & ~hidden, hidden | (weight <= KNOWN)
+        return np.stack([mask & ~hidden, hidden | (weight <= KNOWN)])
 
     def at(self, i: int) -> tuple[list[np.ndarray], list[np.ndarray]]:
         """(what moves, what says nothing), bool [h, w] of every camera at instant i, at half the resolution."""
         masks, hidden = [], []
         for c in range(len(self.cameras)):
-            shape = (self.cameras[c].height, self.cameras[c].width)
-            if (i, c) not in self._bits:
-                both = self._made(i, c)
-                self._bits[i, c] = (np.packbits(both[0]), np.packbits(both[1]))
-            pair = self._bits[i, c]
-            masks.append(np.unpackbits(pair[0], count=shape[0] * shape[1]).reshape(shape) > 0)
-            hidden.append(np.unpackbits(pair[1], count=shape[0] * shape[1]).reshape(shape) > 0)
+            both = self._kept.get((i, c), partial(self._made, i, c))
+            masks.append(both[0])
+            hidden.append(both[1])
         return masks, hidden

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import cv2
 import numpy as np
 
+from recon.fit.outlined import MaskCache
 from recon.fit.robot import KnownRobot
 from recon.geometry.pose import invert_pose
 from recon.objects.align import Aligned, Aligner, Look, look_at_instant
@@ -58,7 +59,7 @@ class Tracker:
         self.robot: KnownRobot | None = None if evidence.robot is None else evidence.robot.robot
         self.places: dict[int, list[np.ndarray]] = {}  # [3] m: where parts were seen at an instant
         self._links: dict[int, dict[str, np.ndarray]] = {}
-        self._hidden: dict[tuple[int, int], np.ndarray] = {}
+        self._hidden = MaskCache()
 
     def look(self, i: int, background: Background, center: np.ndarray, radius: float, coarser: int = 1) -> Look | None:
         """The crops round a ball at instant i."""
@@ -73,12 +74,8 @@ class Tracker:
         )
 
     def hidden(self, c: int, k: int) -> np.ndarray:
-        """bool [H, W]: pixels of camera c's frame k that say nothing; kept as bits."""
-        camera = self.evidence.frames.cameras[c]
-        if (c, k) not in self._hidden:
-            self._hidden[c, k] = np.packbits(self.evidence.hidden_full(c, k))
-        bits = np.unpackbits(self._hidden[c, k], count=camera.height * camera.width)
-        return bits.reshape(camera.height, camera.width) > 0
+        """bool [H, W]: pixels of camera c's frame k that say nothing."""
+        return self._hidden.get((c, k), lambda: self.evidence.hidden_full(c, k))
 
     def links(self, i: int) -> dict[str, np.ndarray]:
         """world_from_link [4, 4] of a known robot at instant i; empty without one."""

@@ -9,7 +9,6 @@ import pytest
 import torch
 
 from recon.capture.video import write_mp4
-from recon.cli import main
 from recon.core.checkpoint import latest_checkpoint
 from recon.core.files import write_json
 from recon.fit.colour import ColourModel
@@ -17,6 +16,7 @@ from recon.fit.fit import Fit
 from recon.geometry.rig import Rig, rig_to_json
 from recon.trials.fitting import tiny_fit
 from recon.trials.recording import ray_trace, ring_of_cameras
+from tests.device.building import build
 
 FRAMES = 6
 SETTINGS = (
@@ -37,19 +37,10 @@ def recording(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
-def build(recording: Path, device: str) -> Path:
-    out = recording.parent / device
-    command = ["build", "--videos", str(recording / "cams"), "--out", str(out), "--device", device]
-    with pytest.raises(SystemExit) as stop:
-        main([*command, "--backend", "reference", "--console", "plain", *SETTINGS])
-    assert stop.value.code == 0
-    return out
-
-
 def test_a_build_gives_the_bytes_of_the_cpus(
     recording: Path, musa: torch.device, no_float64: None, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    ours, theirs = build(recording, "musa"), build(recording, "cpu")
+    ours, theirs = build(recording, "musa", SETTINGS), build(recording, "cpu", SETTINGS)
     for name in ("gaussians.safetensors", "colour.safetensors", "tracks.safetensors", "rig.json"):
         assert (ours / name).read_bytes() == (theirs / name).read_bytes(), name
     said = capfd.readouterr().err

@@ -17,13 +17,13 @@ import torch
 
 from recon.calibrate.rig import load_rig
 from recon.capture.video import VideoFile, write_mp4
-from recon.cli import main
 from recon.core.files import data_root, write_json
 from recon.geometry.rig import rig_to_json
 from recon.render import api
 from recon.render.backends import Backend
 from recon.scene.folder import load_scene
 from recon.scene.gaussians import RIGID
+from tests.device.building import build
 
 DEMO = data_root() / "demo"
 CAMERAS = ("cam00", "cam02", "cam04", "cam06")
@@ -52,15 +52,6 @@ def recording(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
-def build(recording: Path, device: str) -> Path:
-    out = recording / f"on-{device.replace(':', '-')}"
-    command = ["build", "--videos", str(recording / "cams"), "--out", str(out), "--device", device]
-    with pytest.raises(SystemExit) as stop:
-        main([*command, "--backend", "reference", "--console", "plain", *SETTINGS])
-    assert stop.value.code == 0
-    return out
-
-
 def test_a_build_with_a_robot_gives_the_bytes_of_the_cpus(
     recording: Path, musa: torch.device, no_float64: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -72,9 +63,9 @@ def test_a_build_with_a_robot_gives_the_bytes_of_the_cpus(
         return choose(name, device, dtype, **options)
 
     monkeypatch.setattr(api, "select", watched)
-    ours = build(recording, "musa:1")
+    ours = build(recording, "musa:1", SETTINGS)
     assert drawn_on == {"musa:1"}  # the fit's pictures and the report's
-    theirs = build(recording, "cpu")
+    theirs = build(recording, "cpu", SETTINGS)
     for name in ("gaussians.safetensors", "colour.safetensors", "tracks.safetensors", "rig.json"):
         assert (ours / name).read_bytes() == (theirs / name).read_bytes(), name
     scene = load_scene(ours)
