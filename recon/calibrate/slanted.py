@@ -79,7 +79,7 @@ def match(view: View, other: View, normal: np.ndarray, offset: float) -> np.ndar
     """ZNCC [h, w] over the plane, -1 where the other does not reach; None where it reaches next to nothing."""
     away = offset - float(normal @ view.camera.center)
     warp = plane_homography(view.camera, other.camera, view.camera.cam_from_world[:3, :3] @ normal, away)
-    reach = reached(other.seen, warp)
+    reach = reached(other.seen, warp, view.grey.shape)
     if not reach.any():
         return None
     # a homography also maps what lies behind the other camera
@@ -90,5 +90,5 @@ def match(view: View, other: View, normal: np.ndarray, offset: float) -> np.ndar
     reach &= (t > 0) & (ahead > 0)
     if np.count_nonzero(reach) < WINDOW * WINDOW:
         return None
-    score = likeness(view.grey, view.mean, view.variance, warped(other.grey, warp), WINDOW, NOISE)
+    score = likeness(view.grey, view.mean, view.variance, warped(other.grey, warp, view.grey.shape), WINDOW, NOISE)
     return np.where(reach, score, np.float32(-1.0))

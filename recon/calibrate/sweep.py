@@ -141,21 +141,21 @@ def zncc(
     homography: np.ndarray,
 ) -> np.ndarray:
     """ZNCC [h, w] of the windows with the warped other picture; -1 where that picture does not reach."""
-    score = likeness(grey, mean, variance, warped(picture, homography))
-    score[~reached(seen, homography)] = -1.0
+    score = likeness(grey, mean, variance, warped(picture, homography, grey.shape))
+    score[~reached(seen, homography, grey.shape)] = -1.0
     return score
 
 
-def warped(picture: np.ndarray, homography: np.ndarray) -> np.ndarray:
-    """A float32 picture [h, w] as seen through a homography that leads into it; its border goes on outside."""
+def warped(picture: np.ndarray, homography: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
+    """A float32 picture in a grid of `shape` [h, w] that the homography leads into it; its border goes on outside."""
     flags = cv2.INTER_LINEAR | cv2.WARP_INVERSE_MAP
-    return cv2.warpPerspective(picture, homography, picture.shape[::-1], flags=flags, borderMode=cv2.BORDER_REPLICATE)
+    return cv2.warpPerspective(picture, homography, shape[::-1], flags=flags, borderMode=cv2.BORDER_REPLICATE)
 
 
-def reached(seen: np.ndarray, homography: np.ndarray) -> np.ndarray:
-    """bool [h, w]: where a homography leads to what a camera has `seen` (uint8 [h, w])."""
+def reached(seen: np.ndarray, homography: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
+    """bool [h, w]: where the homography leads, from a grid of that shape, to what another camera has `seen` (uint8)."""
     flags = cv2.INTER_NEAREST | cv2.WARP_INVERSE_MAP
-    found: np.ndarray = cv2.warpPerspective(seen, homography, seen.shape[::-1], flags=flags) > 0
+    found: np.ndarray = cv2.warpPerspective(seen, homography, shape[::-1], flags=flags) > 0
     return found
 
 

@@ -33,7 +33,8 @@ class BoxRoom:
             angle = 2 * np.pi * k / 6 + 0.1
             center = np.array([np.cos(angle), np.sin(angle), 0.6 + 0.08 * (k % 3)])
             pose = look_at(center, np.array([0.0, 0.0, 0.1]))
-            found[f"c{k}"] = Camera(f"c{k}", 240, 180, 170.0, 170.0, 120.0, 90.0, cam_from_world=pose)
+            width, height = 240 + 8 * (k % 2), 180 + 6 * (k % 3)  # no two neighbours of one size
+            found[f"c{k}"] = Camera(f"c{k}", width, height, 170.0, 170.0, 120.0, 90.0, cam_from_world=pose)
         return found
 
     def wall(self, k: int) -> tuple[np.ndarray, float]:

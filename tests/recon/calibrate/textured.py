@@ -20,7 +20,8 @@ def rig(count: int = 6) -> dict[str, Camera]:
     for k, angle in enumerate(np.radians(np.linspace(-50, 50, count))):
         eye = np.array([1.7 * np.sin(angle), -1.7 * np.cos(angle), 1.3])
         pose = look_at(eye, np.array([0.0, 0.0, 0.1]))
-        cameras[f"c{k}"] = Camera(f"c{k}", WIDTH, HEIGHT, 230.0, 228.0, 121.3, 88.1, cam_from_world=pose)
+        width, height = WIDTH + 8 * (k % 2), HEIGHT + 6 * (k % 3)  # no two neighbours of one size
+        cameras[f"c{k}"] = Camera(f"c{k}", width, height, 230.0, 228.0, 121.3, 88.1, cam_from_world=pose)
     return cameras
 
 
