@@ -55,8 +55,11 @@ class Arm:
     def at(self, model: mujoco.MjModel) -> Arm:
         """The same arm in a model that contains it."""
         joints = [model.joint(name).id for name in self.joints]
+        home = model.qpos0.copy()  # bodies added to the robot's model come after its own joints
+        home[: len(self.home_qpos)] = self.home_qpos
         return replace(
             self,
+            home_qpos=home,
             qpos=model.jnt_qposadr[joints].astype(np.int64),
             dof=model.jnt_dofadr[joints].astype(np.int64),
             ctrl=np.array([model.actuator(name).id for name in self.servos], np.int64),

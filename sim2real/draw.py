@@ -9,7 +9,7 @@ still.py). Pictures are bit for bit those of the full set; a test compares them.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -19,9 +19,11 @@ from numpy.typing import NDArray
 from recon.core.errors import UsageError, did_you_mean
 from recon.geometry.camera import Camera, project
 from recon.geometry.quaternion import quat_normalize, quat_to_matrix
-from recon.geometry.sh import eval_sh, sh_degree
+from recon.geometry.sh import SH_C1, eval_sh, sh0_to_rgb, sh_degree
 from recon.render.api import rasterize
 from recon.render.types import RasterConfig, Rendering
+from sim2real.bodies import Look, painted
+from sim2real.primitives import disc_of
 from sim2real.still import Still
 
 if TYPE_CHECKING:
@@ -66,7 +68,8 @@ class Movers:
     """Gaussians in the frames of bodies, float32 arrays.
 
     body [M]: rows of MuJoCo's pose tables. means [M, 3] m, quats [M, 4] wxyz unit, normals [M, 3] (the third axis),
-    scales [M, 3] m, opacities [M], rgb [M, 3] before shading.
+    scales [M, 3] m, opacities [M], rgb [M, 3] before shading. The last rows, as many as `sh` has, are captured: their
+    light is in their colours, which `sh` [m, 3, 3] (spherical harmonics of degree 1) turns with the view.
     """
 
     body: NDArray[np.int64]
@@ -76,12 +79,13 @@ class Movers:
     scales: Floats
     opacities: Floats
     rgb: Floats
+    sh: Floats = field(default_factory=lambda: np.zeros((0, 3, 3), np.float32))
 
     def __len__(self) -> int:
         return len(self.means)
 
-    def posed(self, poses: Poses) -> tuple[Floats, Floats, Floats]:
-        """World means [M, 3], quats [M, 4] and shaded rgb [M, 3] for the poses of all bodies.
+    def posed(self, poses: Poses, eye: Floats | None = None) -> tuple[Floats, Floats, Floats]:
+        """World means [M, 3], quats [M, 4] and shaded rgb [M, 3] for the poses of all bodies, seen from `eye` [3] m.
 
         Element by element in a fixed order, so that a row does not depend on what else is posed with it.
         """
@@ -103,7 +107,25 @@ class Movers:
         n, up = self.normals, rotation[:, 2]
         facing = up[:, 0] * n[:, 0] + up[:, 1] * n[:, 1] + up[:, 2] * n[:, 2]
         shade = np.float32(AMBIENT) + np.float32(1 - AMBIENT) * (np.float32(0.5) + np.float32(0.5) * facing)
-        return means, turned, self.rgb * shade[:, None]
+        if len(self.sh) == 0:
+            return means, turned, self.rgb * shade[:, None]
+        first = len(means) - len(self.sh)
+        shade[first:] = 1
+        rgb = self.rgb * shade[:, None]
+        if eye is not None:
+            rgb[first:] += self._turned_light(means[first:] - eye, rotation[first:])
+        return means, turned, np.maximum(rgb, np.float32(0))
+
+    def _turned_light(self, away: Floats, rotation: Floats) -> Floats:
+        """[m, 3] what degree 1 adds, seen along `away` [m, 3], bodies turned by `rotation` [m, 3, 3]."""
+        # d = R^T away / |away|, in the body's frame; -y, z, -x as in recon.geometry.sh
+        length = np.sqrt(away[:, 0] ** 2 + away[:, 1] ** 2 + away[:, 2] ** 2)
+        x, y, z = (
+            (rotation[:, 0, k] * away[:, 0] + rotation[:, 1, k] * away[:, 1] + rotation[:, 2, k] * away[:, 2]) / length
+            for k in range(3)
+        )
+        a, b, c = self.sh[:, 0], self.sh[:, 1], self.sh[:, 2]
+        return np.float32(SH_C1) * (-y[:, None] * a + z[:, None] * b - x[:, None] * c)
 
 
 @dataclass(frozen=True)
@@ -131,7 +153,7 @@ def static_splats(gaussians: Gaussians, device: torch.device | str = "cpu") -> S
 
 
 def robot_movers(robot: RobotModel, world: World, seed: int = 0) -> Movers:
-    """Surface Gaussians of the robot's links and of the task's markers, as movers of `world`'s bodies."""
+    """Surface Gaussians of the robot's links, of the task's markers and things, as movers of `world`'s bodies."""
     from recon.robot.surface import surface_gaussians
 
     parts: list[list[NDArray[Any]]] = []
@@ -139,11 +161,30 @@ def robot_movers(robot: RobotModel, world: World, seed: int = 0) -> Movers:
         body = world.model.body(name).id
         arrays = (g.means, g.quats, np.exp(g.log_scales), 1 / (1 + np.exp(-g.logit_opacities)), g.colours)
         parts.append([np.full(len(g.means), body), *arrays])
-    parts += [[np.full(MARKER_POINTS, world.model.body(m.name).id), *_sphere(m)] for m in world.markers]
+    for m in world.markers:
+        arrays = _looks(painted(disc_of(m.radius), m.color)) if m.flat else _sphere(m)
+        parts.append([np.full(len(arrays[0]), world.model.body(m.name).id), *arrays])
+    captured = [thing for thing in world.things if not thing.look.lit]
+    for thing in [*(t for t in world.things if t.look.lit), *captured]:
+        parts.append([np.full(len(thing.look.means), world.model.body(thing.name).id), *_looks(thing.look)])
     rows, means, quats, scales, opacities, rgb = (np.concatenate(column) for column in zip(*parts, strict=True))
     normals = quat_to_matrix(quat_normalize(quats))[..., 2]
     columns = (means, quat_normalize(quats), normals, scales, opacities, rgb)
-    return Movers(rows.astype(np.int64), *(np.ascontiguousarray(a, np.float32) for a in columns))
+    light = [np.zeros((0, 3, 3)), *(_first_degree(thing.look.sh) for thing in captured)]
+    return Movers(
+        rows.astype(np.int64),
+        *(np.ascontiguousarray(a, np.float32) for a in columns),
+        np.ascontiguousarray(np.concatenate(light), np.float32),
+    )
+
+
+def _looks(look: Look) -> tuple[Array, Array, Array, Array, Array]:
+    return look.means, look.quats, look.scales, look.opacities, np.asarray(sh0_to_rgb(look.sh[:, 0]), float)
+
+
+def _first_degree(sh: Array) -> Array:
+    """[M, 3, 3] coefficients 1 to 3; zeros where there are none. Bodies have no higher ones."""
+    return sh[:, 1:4] if sh.shape[1] >= 4 else np.zeros((len(sh), 3, 3))
 
 
 def _sphere(marker: Marker) -> tuple[Array, Array, Array, Array, Array]:
@@ -281,6 +322,7 @@ class Painter:
         device = view.viewmat.device
         self._scales = torch.from_numpy(movers.scales).to(device, torch.float32)
         self._opacities = torch.from_numpy(movers.opacities).to(device, torch.float32)
+        self._eye = view.camera.center.astype(np.float32)
         self._still: Still | None = None
 
     def render(self, poses: Poses) -> Rendering:
@@ -308,7 +350,8 @@ class Painter:
     def _posed(self, poses: Poses) -> tuple[torch.Tensor, ...]:
         """The movers' means, quats, scales, opacities and colours."""
         device = self.view.viewmat.device
-        means, quats, rgb = (torch.from_numpy(a).to(device, torch.float32) for a in self.movers.posed(poses))
+        moved = self.movers.posed(poses, self._eye)
+        means, quats, rgb = (torch.from_numpy(a).to(device, torch.float32) for a in moved)
         return means, quats, self._scales, self._opacities, rgb
 
     def _draw(

@@ -1,8 +1,8 @@
 """The rendered vector environment: Gymnasium VectorEnv, SAME_STEP autoreset, pictures from splats.
 
-One control step: the action moves the commanded joint positions, MuJoCo takes 2 ms steps until the next control tick,
-the cameras draw. Every environment's future depends on its own state row only, so a scenario gives the same episode
-alone or among 64, and `set_state(get_state())` continues bit for bit.
+One control step: the action moves the commanded joints or tool (control.py), MuJoCo takes 2 ms steps until the next
+control tick, the cameras draw. Every environment's future depends on its own state row only, so a scenario gives the
+same episode alone or among 64, and `set_state(get_state())` continues bit for bit.
 """
 
 from __future__ import annotations
@@ -17,17 +17,22 @@ from gymnasium.vector import AutoresetMode
 from numpy.typing import NDArray
 
 from recon.core.errors import InputError, UsageError
+from sim2real.control import Controller
 from sim2real.draw import Painter, Poses
+from sim2real.observe import privileged_size, privileged_values
 from sim2real.physics import TIMESTEP
+from sim2real.placing import put
 from sim2real.scenarios import Scenario, Split
 from sim2real.tasks.expert import reach_action
-from sim2real.tasks.predicates import evaluate_tree
+from sim2real.tasks.facts import Facts
+from sim2real.tasks.predicates import evaluate_tree, gap
+from sim2real.tasks.progress import Progress
+from sim2real.tasks.script import Script
 from sim2real.workcell import Workcell
 
 Array = NDArray[np.float64]
 Observation = dict[str, Any]
 
-LAG = 0.3  # rad or m: the command may lead the joint by at most this much
 TOO_FAST = 1e4  # rad/s or m/s: the simulation has diverged
 # what a simulation's future depends on; names of MjData
 STATE = (
@@ -39,12 +44,14 @@ STATE = (
 class SplatVectorEnv(gymnasium.vector.VectorEnv):
     """N copies of one task in one scene.
 
-    Observation: {"rgb": {camera: uint8 [N, H, W, 3]}, "proprio": float32 [N, 2 A + 3], "privileged": float32 [N, 7]}.
-    proprio: joint positions (rad, m), joint velocities (rad/s, m/s), tool position in the world (m).
-    privileged: tool to target (m), target (m), fraction of the horizon left; for a critic, never for a policy.
-    Action: float32 [N, A] in [-1, 1], clipped; times max_delta it moves the commanded joint positions.
-    info: "final_obs" (N rows, those of "_final_obs" count), "success", "distance" (m, before any reset), "diverged",
-    "scenario" (index of the running episode), "final_scenario".
+    Observation: {"rgb": {camera: uint8 [N, H, W, 3]}, "proprio": float32 [N, P], "privileged": float32 [N, S]}.
+    proprio: joint positions (rad, m), joint velocities (rad/s, m/s), tool position in the world (m), and the opening of
+    the hand (0 to 1) for tasks that use it. privileged: tool to target (m), target (m), or where the task's things are
+    (see observe.py), fraction of the horizon left; for a critic, never for a policy.
+    Action: float32 [N, size] in [-1, 1], clipped; what it moves is the task's control (see spec.py).
+    info: "final_obs" (N rows, those of "_final_obs" count), "success", "distance" (m, before any reset: of the tool
+    to the target, or what the success predicate lacks), "diverged", "scenario" (index of the running episode),
+    "final_scenario"; for tasks with stages "progress", the share of them that is done.
     """
 
     metadata = {"autoreset_mode": AutoresetMode.SAME_STEP, "render_modes": []}
@@ -67,8 +74,14 @@ class SplatVectorEnv(gymnasium.vector.VectorEnv):
         self._state = {name: view for name in STATE if (view := self._batch.bind(name)).size}
         self._poses = tuple(self._batch.bind(name) for name in ("xpos", "xquat", "xmat"))
         self._tool = self._batch.bind("site_xpos")
-        self._mocap = int(self.model.body("target").mocapid[0])
-        self._command = np.zeros((num_envs, self.arm.size))
+        self._tool_turns = self._batch.bind("site_xmat")
+        self._tables = {name: self._batch.bind(name) for name in ("xpos", "xmat", "qvel", "sensordata")}
+        self._mocap = {m.name: int(self.model.body(m.name).mocapid[0]) for m in cell.world.markers}
+        self.controller = Controller(cell.world, self.task.control, num_envs)
+        self.progress = Progress(self.task, num_envs)
+        self.script = Script(self.task.expert, num_envs)
+        self._asked = np.full(num_envs, -1, np.int64)
+        self._wanted = np.zeros((num_envs, self.controller.size), np.float32)
         self._elapsed = np.zeros(num_envs, np.int64)
         self._held = np.zeros(num_envs, np.int64)
         self._episode = np.full(num_envs, -1, np.int64)
@@ -79,13 +92,13 @@ class SplatVectorEnv(gymnasium.vector.VectorEnv):
         box, count = gymnasium.spaces.Box, self.num_envs
         image = box(0, 255, (size, size, 3), np.uint8)
         spaces: dict[str, gymnasium.Space[Any]] = {
-            "proprio": box(-np.inf, np.inf, (2 * self.arm.size + 3,), np.float32),
-            "privileged": box(-np.inf, np.inf, (7,), np.float32),
+            "proprio": box(-np.inf, np.inf, (2 * self.arm.size + 3 + self.task.control.gripper,), np.float32),
+            "privileged": box(-np.inf, np.inf, (privileged_size(self.task),), np.float32),
         }
         if self.painters:
             spaces["rgb"] = gymnasium.spaces.Dict(dict.fromkeys(self.painters, image))
         self.single_observation_space = gymnasium.spaces.Dict(spaces)
-        self.single_action_space = box(-1.0, 1.0, (self.arm.size,), np.float32)
+        self.single_action_space = box(-1.0, 1.0, (self.controller.size,), np.float32)
         self.observation_space = gymnasium.vector.utils.batch_space(self.single_observation_space, count)
         self.action_space = gymnasium.vector.utils.batch_space(self.single_action_space, count)
 
@@ -121,10 +134,17 @@ class SplatVectorEnv(gymnasium.vector.VectorEnv):
             q0 = np.asarray(scenario.q0)
             self._state["qpos"][i, self.arm.qpos] = q0
             self._state["ctrl"][i, self.arm.ctrl] = q0
-            self._state["mocap_pos"][i, self._mocap] = scenario.target
-            self._command[i] = q0
+            for name, slot in self._mocap.items():
+                self._state["mocap_pos"][i, slot] = scenario.target if name == "target" else scenario.places[name]
+            if self.cell.world.things:
+                mocap = (self._state.get(name, np.zeros((i + 1, 0)))[i] for name in ("mocap_pos", "mocap_quat"))
+                put(self.cell.world, self._state["qpos"][i], *mocap, scenario.bodies)
+            self.controller.restart(i, q0)
         self._elapsed[rows] = 0
         self._held[rows] = 0
+        self._asked[rows] = -1
+        self.progress.restart(rows)
+        self.script.restart(rows)
         self._refresh(rows)
 
     def _next_scenario(self, i: int) -> Scenario:
@@ -157,15 +177,19 @@ class SplatVectorEnv(gymnasium.vector.VectorEnv):
             UsageError: an action is NaN or has the wrong shape.
         """
         action = self._checked(actions)
-        before = self.distance()
+        before = self._standing()
         self._move(action)
         diverged = ~self._sane()
-        distance = np.where(diverged, before, self.distance())
-        held = evaluate_tree(self.task.success, self.points()) & ~diverged
-        self._held = np.where(held, self._held + 1, 0)
+        facts = self.facts()
+        with np.errstate(invalid="ignore"):  # rows that diverged are not used
+            self.progress.advance(facts)
+            held = evaluate_tree(self.task.success, facts) & ~diverged
+            after = self._standing()
+        distance = np.where(diverged, before[0], after[0])
+        self._held[:] = np.where(held, self._held + 1, 0)
         self._elapsed += 1
         success = self._held >= self.task.hold
-        reward = self._reward(before, distance, action, success)
+        reward = self._reward(before, (distance, np.where(diverged, before[1], after[1])), action, success)
         terminated = success | diverged
         truncated = (self._elapsed >= self.task.horizon) & ~terminated
         done = terminated | truncated
@@ -173,6 +197,8 @@ class SplatVectorEnv(gymnasium.vector.VectorEnv):
             "success": success, "distance": distance, "diverged": diverged, "_final_obs": done,
             "final_scenario": self._scenario.copy(),
         }  # fmt: skip
+        if self.task.stages:
+            info["progress"] = self.progress.share()
         observation = self._finish(done, diverged, info)
         info["scenario"] = self._scenario.copy()
         return observation, reward, terminated, truncated, info
@@ -199,9 +225,9 @@ class SplatVectorEnv(gymnasium.vector.VectorEnv):
 
     def _checked(self, actions: Any) -> NDArray[np.float64]:
         action = np.asarray(actions, dtype=np.float64)
-        if action.shape != (self.num_envs, self.arm.size):
+        if action.shape != (self.num_envs, self.controller.size):
             raise UsageError(
-                f"actions have shape {list(action.shape)}", why=f"expected [{self.num_envs}, {self.arm.size}]"
+                f"actions have shape {list(action.shape)}", why=f"expected [{self.num_envs}, {self.controller.size}]"
             )
         bad = np.flatnonzero(~np.isfinite(action).all(axis=1))
         if len(bad):
@@ -211,11 +237,12 @@ class SplatVectorEnv(gymnasium.vector.VectorEnv):
     def _move(self, action: Array) -> None:
         import mujoco
 
-        position = self._state["qpos"][:, self.arm.qpos]
-        command = self._command + self.task.control.max_delta * action
-        command = np.clip(command, position - LAG, position + LAG)
-        self._command = np.clip(command, self.arm.low, self.arm.high)
-        self._state["ctrl"][:, self.arm.ctrl] = self._command
+        self.controller.act(action, self._state["qpos"][:, self.arm.qpos])
+        self._state["ctrl"][:, self.arm.ctrl] = self.controller.command
+        hand = self.controller.hand
+        if hand is not None:
+            rows = hand.controls(self.model)
+            self._state["ctrl"][:, rows] = self.controller.hand_command(action, self._state["ctrl"][:, rows])
         self._batch.step(nstep=self.substeps, stage=int(mujoco.mjtStage.mjSTAGE_POS))
 
     def _sane(self) -> NDArray[np.bool_]:
@@ -225,36 +252,55 @@ class SplatVectorEnv(gymnasium.vector.VectorEnv):
             slow = (np.abs(speed) < TOO_FAST).all(axis=1)
         return slow & np.isfinite(self._state["qpos"]).all(axis=1) & np.isfinite(tool).all(axis=1)
 
-    def _reward(self, before: Array, after: Array, action: Array, success: NDArray[np.bool_]) -> Array:
+    def _standing(self) -> tuple[Array, Array]:
+        """Distance [N] m, and the stages' potential [N] where the reward uses it."""
+        potential = self.progress.potential(self.facts()) if self.task.stages else np.zeros(self.num_envs)
+        return self.distance(), potential
+
+    def _reward(
+        self, before: tuple[Array, Array], after: tuple[Array, Array], action: Array, success: NDArray[np.bool_]
+    ) -> Array:
         spec = self.task.reward
         shaped = {
-            "progress": (before - after) / spec.scale,
-            "dense": 1 - np.tanh(spec.k * after),
-            "sparse": np.zeros_like(after),
+            "progress": (before[0] - after[0]) / spec.scale,
+            "dense": 1 - np.tanh(spec.k * after[0]),
+            "sparse": np.zeros_like(after[0]),
+            "staged": after[1],
+            "potential": (spec.gamma * after[1] - before[1]) / spec.scale,
         }[spec.type]
         return shaped + spec.success_bonus * success - spec.action_penalty * np.mean(action**2, axis=1)
 
     # ------------------------------------------------------------------ what can be seen
 
     def points(self) -> dict[str, Array]:
-        """Named points of the task, [N, 3] m."""
-        return {"tcp": self._tool[:, self.arm.tcp], "target": self._state["mocap_pos"][:, self._mocap]}
+        """The tool and the markers of the task, [N, 3] m."""
+        mocap = self._state.get("mocap_pos", np.zeros((self.num_envs, 0, 3)))
+        return {"tcp": self._tool[:, self.arm.tcp]} | {name: mocap[:, slot] for name, slot in self._mocap.items()}
+
+    def facts(self) -> Facts:
+        """What is true now, for predicates."""
+        return Facts(self.cell.world, self.points(), self._tables, self.progress.counters())
 
     def distance(self) -> Array:
-        """Tool to target, [N] m."""
-        points = self.points()
-        return np.linalg.norm(points["tcp"] - points["target"], axis=1)
+        """Tool to target, [N] m; or what the success predicate lacks."""
+        if self.task.simple:
+            points = self.points()
+            return np.linalg.norm(points["tcp"] - points["target"], axis=1)
+        return gap(self.task.success, self.facts())
 
     def observe(self, rows: NDArray[np.int64] | None = None, base: Observation | None = None) -> Observation:
         """The present observation; with `rows`, only those are looked at again and the rest copied from `base`."""
-        points = self.points()
+        facts = self.facts()
         position = self._state["qpos"][:, self.arm.qpos]
         velocity = self._state["qvel"][:, self.arm.dof]
         left = 1 - self._elapsed[:, None] / self.task.horizon
-        gap = points["target"] - points["tcp"]
+        own = [position, velocity, facts["tcp"]]
+        hand = self.controller.hand
+        if hand is not None:
+            own.append(hand.opening(self._state["qpos"][:, hand.positions(self.model)]))
         observation: Observation = {
-            "proprio": np.concatenate([position, velocity, points["tcp"]], axis=1).astype(np.float32),
-            "privileged": np.concatenate([gap, points["target"], left], axis=1).astype(np.float32),
+            "proprio": np.concatenate(own, axis=1).astype(np.float32),
+            "privileged": privileged_values(self.task, facts, self.progress, left).astype(np.float32),
         }
         if self.painters:
             observation["rgb"] = {name: self._pictures(name, rows, base) for name in self.painters}
@@ -276,20 +322,31 @@ class SplatVectorEnv(gymnasium.vector.VectorEnv):
         return painter.picture(Poses(*(table[env] for table in self._poses)))
 
     def expert_action(self) -> NDArray[np.float32]:
-        """What the scripted expert would do now, [N, A]; reads the target's true position."""
+        """What the scripted expert would do now, [N, size]; it reads the simulator's truth."""
+        if self.task.expert:
+            return self._scripted()
         points = self.points()
         jacobian, _ = self._batch.jac(int(self.model.site_bodyid[self.arm.tcp]), points["tcp"])
         home = self.arm.home_qpos[self.arm.qpos]
-        gap = points["target"] - points["tcp"]
-        return reach_action(jacobian[:, :, self.arm.dof], gap, self._command, home, self.task.control.max_delta)
+        way = points["target"] - points["tcp"]
+        command = self.controller.command
+        return reach_action(jacobian[:, :, self.arm.dof], way, command, home, self.task.control.max_delta)
+
+    def _scripted(self) -> NDArray[np.float32]:
+        facts, kin = self.facts(), self.controller.kinematics
+        tools = self._tool_turns[:, self.arm.tcp].reshape(-1, 3, 3)
+        for row in np.flatnonzero(self._asked != self._elapsed).tolist():
+            wish = self.script.wish(row, facts, kin.yaw(tools[row]))
+            self._wanted[row] = self.controller.toward(row, wish)
+            self._asked[row] = self._elapsed[row]
+        return self._wanted.copy()
 
     # ------------------------------------------------------------------ state
 
     def get_state(self) -> dict[str, NDArray[Any]]:
         """Everything the next `step` depends on, as named arrays with N rows (and one number, the seed)."""
         state = {f"physics/{name}": np.array(view) for name, view in self._state.items()}
-        counters = ("command", "elapsed", "held", "episode", "scenario")
-        state |= {name: getattr(self, f"_{name}").copy() for name in counters}
+        state |= {name: array.copy() for name, array in self._counters().items()}
         state["seed"] = np.array([self.seed_value], np.int64)
         return state
 
@@ -304,12 +361,26 @@ class SplatVectorEnv(gymnasium.vector.VectorEnv):
             if key not in state or state[key].shape != view.shape:
                 raise InputError(f"the saved state does not fit this environment: {key}")
             view[:] = state[key]
-        for name in ("command", "elapsed", "held", "episode", "scenario"):
-            if name not in state or state[name].shape != getattr(self, f"_{name}").shape:
+        for name, array in self._counters().items():
+            if name not in state or state[name].shape != array.shape:
                 raise InputError(f"the saved state does not fit this environment: {name}")
-            setattr(self, f"_{name}", np.array(state[name]))
+            array[...] = state[name]
         self.seed_value = int(state["seed"][0])
         self._refresh(np.arange(self.num_envs))
+
+    def _counters(self) -> dict[str, NDArray[Any]]:
+        """Our own arrays among what the next step depends on, by name; rows stand for environments."""
+        arrays: dict[str, NDArray[Any]] = {
+            "command": self.controller.command, "elapsed": self._elapsed, "held": self._held,
+            "episode": self._episode, "scenario": self._scenario,
+        }  # fmt: skip
+        if not self.task.simple:
+            arrays |= {
+                "aim": self.controller.aim, "phase": self.script.phase, "waited": self.script.waited,
+                "grip": self.script.grip, "asked": self._asked, "wanted": self._wanted,
+                "latched": self.progress.latched, "timers": self.progress.timers,
+            }  # fmt: skip
+        return arrays
 
     def close_extras(self, **kwargs: Any) -> None:
         """Nothing is held outside this object."""

@@ -37,7 +37,7 @@ def expert(env: SplatVectorEnv, observation: dict[str, Any]) -> NDArray[np.float
 
 def zero(env: SplatVectorEnv, observation: dict[str, Any]) -> NDArray[np.float32]:
     """Never moves."""
-    return np.zeros((env.num_envs, env.arm.size), np.float32)
+    return np.zeros((env.num_envs, env.controller.size), np.float32)
 
 
 def random_actor(seed: int) -> Actor:
@@ -48,7 +48,7 @@ def random_actor(seed: int) -> Actor:
         nonlocal calls
         calls += 1
         rng = numpy_generator(seed, calls, "random actor")
-        return rng.uniform(-1, 1, (env.num_envs, env.arm.size)).astype(np.float32)
+        return rng.uniform(-1, 1, (env.num_envs, env.controller.size)).astype(np.float32)
 
     return act
 

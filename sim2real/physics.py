@@ -1,4 +1,4 @@
-"""One MuJoCo model: the robot at its place on the bench, the bench to hit, the markers of a task.
+"""One MuJoCo model: the robot at its place on the bench, the bench to hit, the things and the markers of a task.
 
 The robot's own file is the root specification, so that its joint names, options and meshes stay as they are; the bench
 and the markers are added to it. Bodies welded to the world never collide with one another, hence a robot base may touch
@@ -9,19 +9,22 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from recon.core.errors import InputError, UnavailableError
+from recon.core.errors import InputError, UnavailableError, UsageError
 from recon.geometry.pose import invert_pose
 from recon.geometry.quaternion import matrix_to_quat, quat_to_matrix
 from recon.robot.source import load_spec
 from sim2real.arm import Arm, find_arm
 from sim2real.bench import Bench, Box, carve
+from sim2real.bodies import ROLL, SPIN, Thing
+from sim2real.gripper import Gripper, find_gripper
+from sim2real.primitives import Piece
 
 if TYPE_CHECKING:
     import mujoco
@@ -31,6 +34,7 @@ Array = NDArray[np.float64]
 log = logging.getLogger(__name__)
 
 TIMESTEP = 0.002  # s
+PARKED = 5.0  # m along x: where declared things are until a scenario places them
 CLEARANCE = 0.05  # m kept free around the robot at rest
 TABLE = "bench_table"
 PIECES = "bench_things"
@@ -38,11 +42,15 @@ PIECES = "bench_things"
 
 @dataclass(frozen=True)
 class Marker:
-    """A place to show, moved by the task and touched by nothing: a mocap body. Radius m, colour 0-1 RGB."""
+    """A place to show, moved by the task and touched by nothing: a mocap body. Radius m, colour 0-1 RGB.
+
+    flat: a disc on the table instead of a ball.
+    """
 
     name: str
     radius: float
     color: tuple[float, float, float]
+    flat: bool = False
 
 
 @dataclass(frozen=True)
@@ -54,10 +62,18 @@ class World:
     arm: Arm
     bench: Bench
     markers: tuple[Marker, ...]
+    gripper: Gripper | None = None
+    things: tuple[Thing, ...] = ()
+    touch: dict[tuple[str, str], int] = field(default_factory=dict)  # pair of names -> row of sensordata
 
 
 def compose(
-    robot: Path, world_from_base: Array, bench: Bench, markers: Sequence[Marker] = (), base_body: str | None = None
+    robot: Path,
+    world_from_base: Array,
+    bench: Bench,
+    markers: Sequence[Marker] = (),
+    base_body: str | None = None,
+    things: Sequence[Thing] = (),
 ) -> World:
     """Build the model.
 
@@ -67,6 +83,7 @@ def compose(
         bench: What collides besides the robot; boxes that reach into the robot at rest are removed.
         markers: Places drawn by the task.
         base_body: Name of the base body; by default the robot's first body.
+        things: What can be moved, and fixtures; each becomes a body of its own name.
 
     Raises:
         InputError: the file cannot be read, or has no arm with actuated or actuatable joints.
@@ -81,12 +98,79 @@ def compose(
     for marker in markers:
         body = spec.worldbody.add_body(name=marker.name, mocap=True, pos=[0, 0, bench.top + marker.radius])
         rgba = [*marker.color, 1.0]
-        size = [marker.radius, 0, 0]
-        body.add_geom(type=_mj().mjtGeom.mjGEOM_SPHERE, size=size, rgba=rgba, contype=0, conaffinity=0, group=2)
+        size = [marker.radius, 0.001 if marker.flat else 0, 0]
+        kind = _mj().mjtGeom.mjGEOM_CYLINDER if marker.flat else _mj().mjtGeom.mjGEOM_SPHERE
+        body.add_geom(type=kind, size=size, rgba=rgba, contype=0, conaffinity=0, group=2)
     model = _compile(spec, robot)
     if _exclude_resting_contacts(spec, model, arm.at(model)):
         model = _compile(spec, robot)
-    return World(spec, model, arm.at(model), bench, tuple(markers))
+    gripper = find_gripper(model, arm.at(model))
+    touch: dict[tuple[str, str], int] = {}
+    if things:
+        model, touch = _with_things(spec, robot, things, gripper)
+    return World(spec, model, arm.at(model), bench, tuple(markers), gripper, tuple(things), touch)
+
+
+def _with_things(
+    spec: mujoco.MjSpec, robot: Path, things: Sequence[Thing], gripper: Gripper | None
+) -> tuple[mujoco.MjModel, dict[tuple[str, str], int]]:
+    """Add the bodies and a sensor for each pair whose touching a task may ask about."""
+    mj = _mj()
+    # grasps slip under pyramidal friction cones and soft friction
+    spec.option.cone = mj.mjtCone.mjCONE_ELLIPTIC
+    spec.option.impratio = 10.0
+    taken = {body.name for body in spec.bodies}
+    for thing in things:
+        if thing.name in taken:
+            raise UsageError(
+                f"a body of the task is called {thing.name!r}", why="the robot or the bench has a body of that name",
+                fix="Rename it in the task.",
+            )  # fmt: skip
+        _add_thing(spec, thing, [PARKED + len(taken), 0.0, 1.0])
+        taken.add(thing.name)
+    fingers = gripper.fingers if gripper is not None else ()
+    pairs = [(t.name, other) for t in things for other in (*fingers, TABLE, PIECES) if t.free or other in fingers]
+    pairs += [(a.name, b.name) for i, a in enumerate(things) for b in things[i + 1 :]]
+    for a, b in pairs:
+        kinds = [mj.mjtObj.mjOBJ_XBODY if name in fingers else mj.mjtObj.mjOBJ_BODY for name in (a, b)]
+        sensor = spec.add_sensor(
+            name=f"touch/{a}/{b}", type=mj.mjtSensor.mjSENS_CONTACT,
+            objtype=kinds[0], objname=a, reftype=kinds[1], refname=b,
+        )  # fmt: skip
+        sensor.intprm = [1 << int(mj.mjtConDataField.mjCONDATA_FOUND), 0, 1]  # how many contacts there are
+    model = _compile(spec, robot)
+    return model, {(a, b): int(model.sensor(f"touch/{a}/{b}").adr[0]) for a, b in pairs}
+
+
+def _add_thing(spec: mujoco.MjSpec, thing: Thing, parked: Sequence[float]) -> None:
+    pose = thing.start if thing.start is not None else np.eye(4)
+    position = pose[:3, 3] if thing.start is not None else parked
+    body = spec.worldbody.add_body(
+        name=thing.name, mocap=not thing.free, pos=position, quat=matrix_to_quat(pose[:3, :3])
+    )
+    if thing.free:
+        body.add_freejoint(name=f"{thing.name}_free")
+        i = thing.inertia
+        body.mass, body.ipos, body.explicitinertial = thing.mass, thing.center, True
+        body.fullinertia = [i[0, 0], i[1, 1], i[2, 2], i[0, 1], i[0, 2], i[1, 2]]
+    for number, piece in enumerate(thing.pieces):
+        kind, size, at = _geom(spec, f"{thing.name}_{number:02d}", piece)
+        body.add_geom(
+            name=f"{thing.name}_{number:02d}", type=kind, pos=at, condim=4, friction=[thing.friction, SPIN, ROLL],
+            group=0, **size,
+        )  # fmt: skip
+
+
+def _geom(spec: mujoco.MjSpec, name: str, piece: Piece) -> tuple[Any, dict[str, Any], Sequence[float]]:
+    mj = _mj()
+    if piece.kind == "hull":
+        assert piece.vertices is not None
+        mesh = spec.add_mesh(name=name)
+        mesh.uservert = np.ascontiguousarray(piece.vertices, np.float32).ravel().tolist()
+        mesh.inertia = mj.mjtMeshInertia.mjMESH_INERTIA_CONVEX
+        return mj.mjtGeom.mjGEOM_MESH, {"meshname": name}, [0.0, 0, 0]
+    kinds = {"box": mj.mjtGeom.mjGEOM_BOX, "cylinder": mj.mjtGeom.mjGEOM_CYLINDER, "sphere": mj.mjtGeom.mjGEOM_SPHERE}
+    return kinds[piece.kind], {"size": [*piece.size, 0, 0][:3]}, piece.at
 
 
 def _mj() -> Any:

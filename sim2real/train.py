@@ -118,7 +118,7 @@ def _header(options: TrainOptions, preset: Preset, cell: Workcell, cameras: tupl
     return {
         "scene": cell.source.name,
         "scene_hash": sha256_file(cell.source / "manifest.json")[:16],
-        "task": to_dict(cell.task),
+        "task": cell.task.plain(),
         "task_hash": cell.task.hash,
         "robot": str(options.robot) if options.robot is not None else None,
         "cameras": list(cameras),
@@ -161,7 +161,9 @@ def _stages(
         else:
             demos = yield from demonstrate(env, preset)
         first, _ = env.reset()
-        net = build(obs_spec(first), ActionSpec(env.arm.size), preset.net, seed=header["seed"], device=place.device)
+        net = build(
+            obs_spec(first), ActionSpec(env.controller.size), preset.net, seed=header["seed"], device=place.device
+        )
         yield from clone(net, demos, preset.bc, checkpoints / "bc")
         shown = int(demos.episode.max()) + 1
         save_policy(net, out / "bc", {**meta, "stage": "bc", "demonstrations": shown})

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from recon.core.errors import InputError
 from sim2real.bench import find_bench
+from sim2real.bodies import Thing, captured, declared
 from sim2real.draw import (
     Movers,
     Painter,
@@ -26,6 +27,7 @@ from sim2real.draw import (
 from sim2real.physics import Marker, World, compose
 from sim2real.scenarios import Sampler
 from sim2real.surface import seen_surface
+from sim2real.tasks.items import Item
 from sim2real.tasks.spec import Task, load_task
 
 if TYPE_CHECKING:
@@ -100,11 +102,25 @@ def open_workcell(
 
     spec = load_task(task) if isinstance(task, str) else task
     loaded, source = _loaded(scene)
-    marker = Marker("target", spec.target.radius, spec.target.color)
-    world, rig, file, static = _world(loaded, source, robot, [marker], device, backend)
+    markers = [Marker(name, place.radius, place.color, flat=True) for name, place in spec.places.items()]
+    if spec.target is not None:
+        markers.insert(0, Marker("target", spec.target.radius, spec.target.color))
+    things = [thing_of(name, item, loaded, source) for name, item in spec.bodies.items()]
+    world, rig, file, static = _world(loaded, source, robot, markers, device, backend, things)
+    if spec.control.gripper and world.gripper is None:
+        raise InputError(
+            f"task {spec.task!r} needs a gripper",
+            why=f"the robot {file} has none",
+            fix="Pass --robot FILE with a hand.",
+        )
     base_body = rig.robot.base_body if rig.robot is not None and robot is None else None
     movers = robot_movers(load_robot(file, base_body), world)
     return Workcell(loaded, source, rig, file, spec, world, Sampler(world, spec), static, movers, backend)
+
+
+def thing_of(name: str, item: Item, scene: Scene, source: Path | None) -> Thing:
+    """A body of a task: the primitive it declares, or the captured one it names."""
+    return captured(name, item, scene, source) if item.scene is not None else declared(name, item)
 
 
 def open_world(scene: Scene | Path | str, *, robot: Path | str | None = None) -> tuple[World, Rig]:
@@ -129,6 +145,7 @@ def _world(
     markers: Sequence[Marker],
     device: str,
     backend: str = "auto",
+    things: Sequence[Thing] = (),
 ) -> tuple[World, Rig, Path, Splats]:
     if scene.up != "z" or not scene.metric:
         raise InputError(
@@ -147,7 +164,7 @@ def _world(
     base = rig.robot.world_from_base
     static = static_splats(scene.gaussians, device)
     bench = find_bench(seen_surface(static, rig, backend), near=(float(base[0, 3]), float(base[1, 3])))
-    world = compose(file, base, bench, markers, rig.robot.base_body if robot is None else None)
+    world = compose(file, base, bench, markers, rig.robot.base_body if robot is None else None, things)
     return world, rig, file, static
 
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from recon.core.config import from_dict, to_dict
+from recon.core.config import from_dict
 from recon.core.errors import UsageError
 from recon.core.events import Artifact, Event, Message, Progress, StageFinished, StageStarted
 from recon.core.files import locked, publishing, read_json, sha256_file, write_json
@@ -106,7 +106,7 @@ def _plan(options: CollectOptions, scene: Path, player: Contestant, place: Place
     header = {
         "scene": scene.name,
         "scene_hash": sha256_file(scene / "manifest.json")[:16],
-        "task": to_dict(task),
+        "task": task.plain(),
         "task_hash": task.hash,
         "robot": sha256_file(cell.robot)[:16],
         "policy": player.name,
@@ -170,7 +170,7 @@ def _publish(plan: Plan, work: Path, kept: list[int], out: Path) -> Iterator[Eve
     began = time.monotonic()
     yield StageStarted("assemble", len(kept))
     cell = plan.cell
-    features = features_of(cell.world.arm.joints, plan.cameras, plan.size)
+    features = features_of(cell.task, cell.world.arm.joints, plan.cameras, plan.size)
     collection = kept_collection(work, kept, features, cell.task.control.hz, cell.task.instruction[0])
     with publishing(out, overwrite=False) as stage:
         for done in assemble(collection, stage, cell.robot.stem):

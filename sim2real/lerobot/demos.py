@@ -74,7 +74,7 @@ def demonstrations(
 
 def _check_fits(collection: Collection, env: SplatVectorEnv, size: int) -> None:
     features, root = collection.info.features, collection.root
-    wanted = features_of(env.arm.joints, list(env.painters), size)
+    wanted = features_of(env.task, env.arm.joints, list(env.painters), size)
     for name in (STATE, ACTION, *(PICTURES + camera for camera in env.painters)):
         found = features.get(name)
         if found is None:

@@ -16,26 +16,28 @@ from numpy.typing import NDArray
 
 from recon.core.files import write_bytes
 from recon.core.seeding import numpy_generator
+from sim2real.control import action_names
 from sim2real.env import SplatVectorEnv
 from sim2real.evaluate import Actor
 from sim2real.lerobot.film import encode_film
 from sim2real.lerobot.index import Clip, Collection, Episode
 from sim2real.lerobot.layout import ACTION, BOOKKEEPING, PICTURES, STATE, V3, Feature, Info
 from sim2real.lerobot.table import frame_table, open_table, write_table
+from sim2real.observe import privileged_names, proprio_names
 from sim2real.scenarios import Scenario
+from sim2real.tasks.spec import Task
 
 PRIVILEGED = "privileged"  # not "observation...": whoever trains a policy on the set must not show it the answer
-AXES = ("x", "y", "z")
 Frame = dict[str, Any]
 
 
-def features_of(joints: Sequence[str], cameras: Sequence[str], size: int) -> dict[str, Feature]:
+def features_of(task: Task, joints: Sequence[str], cameras: Sequence[str], size: int) -> dict[str, Feature]:
     """What a data set of ours holds. joints: names of the arm's joints; size: side of the pictures, px."""
-    state = [f"{j}.pos" for j in joints] + [f"{j}.vel" for j in joints] + [f"tool.{axis}" for axis in AXES]
-    answer = [*(f"tool_to_target.{axis}" for axis in AXES), *(f"target.{axis}" for axis in AXES), "time_left"]
+    state, answer = proprio_names(task, joints), privileged_names(task)
+    actions = action_names(task.control, joints)
     listed = [
         Feature(STATE, "float32", (len(state),), state),
-        Feature(ACTION, "float32", (len(joints),), [f"{j}.delta" for j in joints]),
+        Feature(ACTION, "float32", (len(actions),), actions),
         Feature(PRIVILEGED, "float32", (len(answer),), answer),
         Feature("next.reward", "float32", (1,)),
         Feature("next.success", "bool", (1,)),

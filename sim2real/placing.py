@@ -1,0 +1,200 @@
+"""Where the things of a task start: drawn in its regions, apart from each other, within reach, and settled.
+
+A drawn place is let go of in the simulator; one from which a thing falls, rolls or is thrown is drawn again. What the
+scenario keeps is where things came to rest, so an episode starts from there and nothing moves at first.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from recon.geometry.quaternion import matrix_to_quat, quat_to_matrix
+from sim2real.bench import Box
+from sim2real.bodies import Thing
+from sim2real.kinematics import Kinematics
+from sim2real.tasks.items import Init, Place
+from sim2real.tasks.spec import Task
+
+if TYPE_CHECKING:
+    import mujoco
+
+    from sim2real.physics import World
+
+Array = NDArray[np.float64]
+Pose = tuple[float, ...]  # x y z (m) qw qx qy qz
+Spot = tuple[Array, float]  # middle [3] m, radius m
+
+UP = np.array([0.0, 0.0, 1.0])
+HOVER = 0.12  # m over a thing that the tool must reach too
+CLEARANCE = 0.06  # m between a thing and what stands on the bench: a hand has to get in there
+REACH_TOLERANCE = 0.01  # m
+GAP = 0.0005  # m, at which things are let go of over the table
+SETTLE = 500  # simulation steps at most
+STILL = 0.005  # m/s and rad/s x 0.1: at rest
+SHIFT, TILT = 0.02, math.radians(10)  # m, rad: farther, and it did not come to rest where it was put
+SINK = 0.002  # m, deepest contact of a settled scene
+
+
+class Placer:
+    """Draws the places and poses of one task in one world."""
+
+    def __init__(self, world: World, task: Task, data: mujoco.MjData) -> None:
+        import mujoco
+
+        self._mj, self.world, self.task, self._data = mujoco, world, task, data
+        self.kinematics = Kinematics(world)
+
+    def draw(
+        self, rng: np.random.Generator, ring: tuple[Array, float, float]
+    ) -> tuple[dict[str, Pose], dict[str, Pose], str | None]:
+        """Places [3] m and poses by name, and why they will not do (None: they will, but for `reachable`, `settle`)."""
+        spots: dict[str, Spot] = {}
+        places: dict[str, Pose] = {}
+        poses: dict[str, Pose] = {}
+        reason = None
+        for name, place in self.task.places.items():
+            middle = self._on_ring(rng, ring, place.init)
+            reason = reason or self._refusal(name, middle, place.radius, place, spots)
+            spots[name] = middle, place.radius
+            places[name] = tuple(map(float, middle))
+        for thing in self.world.things:
+            init = self.task.bodies[thing.name].init
+            pose = self._pose(rng, ring, thing, init)
+            middle = pose[:3, :3] @ thing.middle + pose[:3, 3]
+            reason = reason or self._refusal(thing.name, middle, thing.radius, init, spots)
+            spots[thing.name] = middle, thing.radius
+            poses[thing.name] = _as_pose(pose)
+        return places, poses, reason
+
+    def _on_ring(self, rng: np.random.Generator, ring: tuple[Array, float, float], init: Init) -> Array:
+        assert init.region is not None
+        region, (base, forward, reach) = self.task.regions[init.region], ring
+        # uniform over the ring's area: r^2 is uniform
+        radius = math.sqrt(rng.uniform(region.radius[0] ** 2, region.radius[1] ** 2)) * reach
+        azimuth = forward + math.radians(rng.uniform(*region.azimuth_deg))
+        height = self.world.bench.top + rng.uniform(*region.height)
+        return np.array([base[0] + radius * math.cos(azimuth), base[1] + radius * math.sin(azimuth), height])
+
+    def _pose(self, rng: np.random.Generator, ring: tuple[Array, float, float], thing: Thing, init: Init) -> Array:
+        """[4, 4] world_from_body, its lowest point GAP over where it is to stand."""
+        start = thing.start if thing.start is not None else np.eye(4)
+        yaw = math.radians(rng.uniform(*init.yaw_deg))
+        if init.region is not None:
+            middle = self._on_ring(rng, ring, init)
+            ground = middle[2]
+            yaw += ring[1] if thing.start is None else 0.0
+        else:
+            middle = start[:3, :3] @ thing.middle + start[:3, 3]
+            middle[:2] += rng.uniform(-init.jitter, init.jitter, 2)
+            ground = None
+        c, s = math.cos(yaw), math.sin(yaw)
+        pose = np.eye(4)
+        pose[:3, :3] = np.array([[c, -s, 0], [s, c, 0], [0, 0, 1]]) @ start[:3, :3]
+        pose[:3, 3] = middle - pose[:3, :3] @ thing.middle
+        low = float((thing.corners @ pose[2, :3]).min()) - thing.rounding + pose[2, 3]
+        over = GAP if thing.free else 0.0
+        if ground is not None:
+            pose[2, 3] += ground + over - low
+        else:
+            pose[2, 3] += max(0.0, self.world.bench.top + over - low)
+        return pose
+
+    def _refusal(
+        self, name: str, middle: Array, radius: float, owner: Init | Place, spots: dict[str, Spot]
+    ) -> str | None:
+        init = owner if isinstance(owner, Init) else owner.init
+        table = self.world.bench.table
+        flat = np.array([[middle[0], middle[1], table.center[2]]])
+        if not table.contains(flat, -radius * np.array([1, 1, 0]))[0]:
+            return "off the table"
+        if init.pose is None and any(_near(box, middle, radius + CLEARANCE) for box in self.world.bench.boxes):
+            return "inside something on the bench"
+        for other, (there, size) in spots.items():
+            apart = float(np.hypot(*(middle[:2] - there[:2])))
+            low, high = init.within.get(other, (None, None))
+            if low is not None and high is not None:
+                if not low <= apart <= high:
+                    return f"not within its distance of {other}"
+            elif apart < radius + size + init.apart:
+                return f"too close to {other}"
+        return None
+
+    def reachable(self, q0: Array, places: dict[str, Pose], poses: dict[str, Pose]) -> bool:
+        """Whether a tool that points down gets to every thing and place, and over it, whatever is in between."""
+        kin = self.kinematics
+        rotation = kin.down(kin.yaw(kin.home_rotation))
+        points = [np.array(place[:3]) + 0.03 * UP for place in places.values()]
+        for thing in self.world.things:
+            pose = as_matrix(poses[thing.name])
+            points.append(pose[:3, :3] @ thing.middle + pose[:3, 3])
+        for point in points:
+            for lift in (0.0, HOVER):
+                if not kin.reaches(q0, point + lift * UP, rotation, REACH_TOLERANCE):
+                    return False
+        return True
+
+    def settle(self, q0: Array, poses: dict[str, Pose]) -> dict[str, Pose] | None:
+        """Where things come to rest with the arm held at q0; None when they do not where they were put."""
+        mj, model, data, arm = self._mj, self.world.model, self._data, self.world.arm
+        mj.mj_resetData(model, data)
+        data.qpos[:], data.ctrl[:] = arm.home_qpos, arm.home_ctrl
+        data.qpos[arm.qpos], data.ctrl[arm.ctrl] = q0, q0
+        put(self.world, data.qpos, data.mocap_pos, data.mocap_quat, poses)
+        free = [thing for thing in self.world.things if thing.free]
+        first = [int(model.joint(f"{thing.name}_free").dofadr[0]) for thing in free]
+        for step in range(SETTLE):
+            mj.mj_step(model, data)
+            if step >= 50 and all(_slow(data.qvel[k : k + 6]) for k in first):
+                break
+        else:
+            return None
+        mj.mj_forward(model, data)
+        if any(c.dist < -SINK for c in data.contact[: data.ncon]):
+            return None
+        rested = dict(poses)
+        for thing in free:
+            k = int(model.joint(f"{thing.name}_free").qposadr[0])
+            pose = as_matrix(tuple(data.qpos[k : k + 7]))
+            before = as_matrix(poses[thing.name])
+            moved = np.linalg.norm((pose - before)[:3] @ np.append(thing.middle, 1.0))
+            turned = math.acos(float(np.clip((np.trace(pose[:3, :3] @ before[:3, :3].T) - 1) / 2, -1, 1)))
+            if moved > SHIFT or turned > TILT:
+                return None
+            rested[thing.name] = tuple(map(float, data.qpos[k : k + 7]))
+        return rested
+
+
+def put(world: World, qpos: Array, mocap_pos: Array, mocap_quat: Array, poses: dict[str, Pose]) -> None:
+    """Write poses of things into one simulation's state rows."""
+    for thing in world.things:
+        pose = np.asarray(poses[thing.name])
+        if thing.free:
+            k = int(world.model.joint(f"{thing.name}_free").qposadr[0])
+            qpos[k : k + 7] = pose
+        else:
+            slot = int(world.model.body(thing.name).mocapid[0])
+            mocap_pos[slot], mocap_quat[slot] = pose[:3], pose[3:]
+
+
+def as_matrix(pose: Pose) -> Array:
+    """[4, 4] of x y z qw qx qy qz."""
+    result = np.eye(4)
+    result[:3, :3], result[:3, 3] = quat_to_matrix(np.asarray(pose[3:])), pose[:3]
+    return result
+
+
+def _as_pose(matrix: Array) -> Pose:
+    return (*map(float, matrix[:3, 3]), *map(float, matrix_to_quat(matrix[:3, :3])))
+
+
+def _near(box: Box, middle: Array, radius: float) -> bool:
+    raised = np.array([[middle[0], middle[1], box.center[2]]])
+    return bool(box.contains(raised, radius)[0])
+
+
+def _slow(velocity: Array) -> bool:
+    return bool(np.linalg.norm(velocity[:3]) < STILL and 0.1 * np.linalg.norm(velocity[3:]) < STILL)
