@@ -29,7 +29,6 @@ SPIN, ROLL = 0.005, 0.0001  # m, torsional and rolling friction
 DENSITY = 400.0  # kg/m^3 of a declared primitive without a density: wood
 CAPTURED_DENSITY = 1000.0  # kg/m^3 of a captured body without one, as `recon mesh` assumes
 SOLID = 0.5  # opacity from which a captured Gaussian counts for a hull made of them
-MAX_HULL_FACES = 120
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,6 +64,11 @@ class Thing:
     sources: dict[str, str]
     free: bool = True
     start: Array | None = None
+
+    @property
+    def node(self) -> str:
+        """Its name in MuJoCo's model, where robots have names of their own."""
+        return f"thing_{self.name}"
 
     @cached_property
     def corners(self) -> Array:

@@ -166,7 +166,7 @@ def robot_movers(robot: RobotModel, world: World, seed: int = 0) -> Movers:
         parts.append([np.full(len(arrays[0]), world.model.body(m.name).id), *arrays])
     captured = [thing for thing in world.things if not thing.look.lit]
     for thing in [*(t for t in world.things if t.look.lit), *captured]:
-        parts.append([np.full(len(thing.look.means), world.model.body(thing.name).id), *_looks(thing.look)])
+        parts.append([np.full(len(thing.look.means), world.model.body(thing.node).id), *_looks(thing.look)])
     rows, means, quats, scales, opacities, rgb = (np.concatenate(column) for column in zip(*parts, strict=True))
     normals = quat_to_matrix(quat_normalize(quats))[..., 2]
     columns = (means, quat_normalize(quats), normals, scales, opacities, rgb)

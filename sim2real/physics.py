@@ -121,21 +121,22 @@ def _with_things(
     spec.option.impratio = 10.0
     taken = {body.name for body in spec.bodies}
     for thing in things:
-        if thing.name in taken:
+        if thing.node in taken:
             raise UsageError(
                 f"a body of the task is called {thing.name!r}", why="the robot or the bench has a body of that name",
                 fix="Rename it in the task.",
             )  # fmt: skip
         _add_thing(spec, thing, [PARKED + len(taken), 0.0, 1.0])
-        taken.add(thing.name)
+        taken.add(thing.node)
     fingers = gripper.fingers if gripper is not None else ()
+    nodes = {thing.name: thing.node for thing in things}
     pairs = [(t.name, other) for t in things for other in (*fingers, TABLE, PIECES) if t.free or other in fingers]
     pairs += [(a.name, b.name) for i, a in enumerate(things) for b in things[i + 1 :]]
     for a, b in pairs:
         kinds = [mj.mjtObj.mjOBJ_XBODY if name in fingers else mj.mjtObj.mjOBJ_BODY for name in (a, b)]
         sensor = spec.add_sensor(
             name=f"touch/{a}/{b}", type=mj.mjtSensor.mjSENS_CONTACT,
-            objtype=kinds[0], objname=a, reftype=kinds[1], refname=b,
+            objtype=kinds[0], objname=nodes.get(a, a), reftype=kinds[1], refname=nodes.get(b, b),
         )  # fmt: skip
         sensor.intprm = [1 << int(mj.mjtConDataField.mjCONDATA_FOUND), 0, 1]  # how many contacts there are
     model = _compile(spec, robot)
@@ -146,17 +147,17 @@ def _add_thing(spec: mujoco.MjSpec, thing: Thing, parked: Sequence[float]) -> No
     pose = thing.start if thing.start is not None else np.eye(4)
     position = pose[:3, 3] if thing.start is not None else parked
     body = spec.worldbody.add_body(
-        name=thing.name, mocap=not thing.free, pos=position, quat=matrix_to_quat(pose[:3, :3])
+        name=thing.node, mocap=not thing.free, pos=position, quat=matrix_to_quat(pose[:3, :3])
     )
     if thing.free:
-        body.add_freejoint(name=f"{thing.name}_free")
+        body.add_freejoint(name=f"{thing.node}_free")
         i = thing.inertia
         body.mass, body.ipos, body.explicitinertial = thing.mass, thing.center, True
         body.fullinertia = [i[0, 0], i[1, 1], i[2, 2], i[0, 1], i[0, 2], i[1, 2]]
     for number, piece in enumerate(thing.pieces):
-        kind, size, at = _geom(spec, f"{thing.name}_{number:02d}", piece)
+        kind, size, at = _geom(spec, f"{thing.node}_{number:02d}", piece)
         body.add_geom(
-            name=f"{thing.name}_{number:02d}", type=kind, pos=at, condim=4, friction=[thing.friction, SPIN, ROLL],
+            name=f"{thing.node}_{number:02d}", type=kind, pos=at, condim=4, friction=[thing.friction, SPIN, ROLL],
             group=0, **size,
         )  # fmt: skip
 

@@ -145,7 +145,7 @@ class Placer:
         data.qpos[arm.qpos], data.ctrl[arm.ctrl] = q0, q0
         put(self.world, data.qpos, data.mocap_pos, data.mocap_quat, poses)
         free = [thing for thing in self.world.things if thing.free]
-        first = [int(model.joint(f"{thing.name}_free").dofadr[0]) for thing in free]
+        first = [int(model.joint(f"{thing.node}_free").dofadr[0]) for thing in free]
         for step in range(SETTLE):
             mj.mj_step(model, data)
             if step >= 50 and all(_slow(data.qvel[k : k + 6]) for k in first):
@@ -157,7 +157,7 @@ class Placer:
             return None
         rested = dict(poses)
         for thing in free:
-            k = int(model.joint(f"{thing.name}_free").qposadr[0])
+            k = int(model.joint(f"{thing.node}_free").qposadr[0])
             pose = as_matrix(tuple(data.qpos[k : k + 7]))
             before = as_matrix(poses[thing.name])
             moved = np.linalg.norm((pose - before)[:3] @ np.append(thing.middle, 1.0))
@@ -173,10 +173,10 @@ def put(world: World, qpos: Array, mocap_pos: Array, mocap_quat: Array, poses: d
     for thing in world.things:
         pose = np.asarray(poses[thing.name])
         if thing.free:
-            k = int(world.model.joint(f"{thing.name}_free").qposadr[0])
+            k = int(world.model.joint(f"{thing.node}_free").qposadr[0])
             qpos[k : k + 7] = pose
         else:
-            slot = int(world.model.body(thing.name).mocapid[0])
+            slot = int(world.model.body(thing.node).mocapid[0])
             mocap_pos[slot], mocap_quat[slot] = pose[:3], pose[3:]
 
 

@@ -29,7 +29,7 @@ class Facts(Mapping[str, Array]):
         self.world, self.tables, self.counters = world, tables, counters
         self.things = {thing.name: thing for thing in world.things}
         self.count = len(points["tcp"])
-        self._row = {name: int(world.model.body(name).id) for name in self.things}
+        self._row = {name: int(world.model.body(t.node).id) for name, t in self.things.items()}
         self._points = dict(points)
         for name, thing in self.things.items():
             self._points[name] = self.origin(name) + _turned(self.turn(name), thing.middle)
@@ -87,7 +87,7 @@ class Facts(Mapping[str, Array]):
         """[N] m/s of its frame; 0 for what is fixed."""
         if not self.things[body].free:
             return np.zeros(self.count)
-        first = int(self.world.model.joint(f"{body}_free").dofadr[0])
+        first = int(self.world.model.joint(f"{self.things[body].node}_free").dofadr[0])
         v = self.tables["qvel"][:, first : first + 3]
         return np.sqrt(v[:, 0] ** 2 + v[:, 1] ** 2 + v[:, 2] ** 2)
 

@@ -29,8 +29,9 @@ if TYPE_CHECKING:
 Array = NDArray[np.float64]
 
 DEEP = 0.025  # m: tall bodies are gripped this far below their top
-LOST = 0.12  # m: a pushed body this much farther than it should be was lost; the script starts again
-PRESS = 0.03  # m: a push aims this far into the body
+LOST = 0.08  # m: a pushed body this much farther than it should be was lost; the script starts again
+PRESS = 0.03  # m: a push aims this far into the body,
+ASIDE = 0.012  # m: less when the tool is off the line by a share of this
 
 
 @dataclass(frozen=True)
@@ -121,8 +122,7 @@ class Script:
             if step.push is not None:
                 body, place = (facts[name][row, :2] for name in step.push)
                 there = float(np.hypot(*(body - place))) < step.tol
-                reach = float(np.hypot(*(facts["tcp"][row, :2] - body)))
-                if reach > step.back + LOST:
+                if not there and _lost(step, row, facts):
                     self.phase[row], self.waited[row] = 0, 0
                     continue
             done = (there and self.waited[row] >= step.wait) or self.waited[row] >= step.limit
@@ -141,7 +141,10 @@ def _goal(step: Step, row: int, facts: Facts, tool_yaw: float) -> tuple[Array, f
     if step.push is not None:
         body, place = (facts[name][row] for name in step.push)
         along = _direction(body, place)
-        position = body[:2] - along * (step.back - PRESS)
+        # first to the line behind the body, then on: pressing off the line would turn it away
+        aside = _cross(along, body[:2] - tool[:2])
+        press = PRESS * max(-0.5, 1 - abs(aside) / ASIDE)
+        position = body[:2] - along * (step.back - press)
         return np.array([*position, facts.table + step.height]), math.atan2(along[1], along[0]) + math.pi / 2
     if step.go is None:
         return tool.copy(), yaw
@@ -158,6 +161,19 @@ def _goal(step: Step, row: int, facts: Facts, tool_yaw: float) -> tuple[Array, f
         place = wanted + (tool - body)
     place[2] += step.height
     return place, yaw
+
+
+def _lost(step: Step, row: int, facts: Facts) -> bool:
+    """Whether the tool is no longer behind the body it pushes, or far from it."""
+    assert step.push is not None
+    body, place = (facts[name][row] for name in step.push)
+    way = body[:2] - facts["tcp"][row, :2]
+    reach = float(np.hypot(*way))
+    return reach > step.back + LOST or float(way @ _direction(body, place)) < 0.3 * reach
+
+
+def _cross(a: Array, b: Array) -> float:
+    return float(a[0] * b[1] - a[1] * b[0])
 
 
 def _grip_point(name: str, row: int, facts: Facts) -> Array:
