@@ -22,6 +22,7 @@ LAG = 0.3  # rad or m: the command may lead the joint by at most this much
 LEAD, LEAD_TURN = 0.03, 0.2  # m, rad: a commanded tool may lead what its joints can reach by at most this much
 HAND_TIME = 0.3  # s, of the hand's command from closed to open
 SPEED, TURN_SPEED = 0.4, 2.0  # m/s, rad/s of a scripted expert's tool
+NEAR, CATCH_UP = 0.02, 0.3  # m from the goal within which it looks where the tool really is; share of it per step
 SLOW = 0.35  # of that where it must be careful
 
 
@@ -87,8 +88,8 @@ class Controller:
         step = np.abs(span) / (HAND_TIME * self.control.hz)
         return present + np.clip(wanted - present, -step, step)
 
-    def toward(self, row: int, wish: Wish) -> NDArray[np.float32]:
-        """[size] the action that brings environment `row` towards what a script wishes."""
+    def toward(self, row: int, wish: Wish, tool: Array) -> NDArray[np.float32]:
+        """[size] the action that brings environment `row`, whose tool is at `tool` [3] m, to what a script wishes."""
         control, kin = self.control, self.kinematics
         pace = SLOW if wish.slow else 1.0
         step, turn = pace * SPEED / control.hz, TURN_SPEED / control.hz
@@ -98,7 +99,10 @@ class Controller:
         else:
             place, turned = kin.tool(self.command[row])
         yaw = kin.yaw(turned) if wish.yaw is None else wish.yaw
-        way = _shortened(wish.position - place, step)
+        way = wish.position - place
+        if np.linalg.norm(way) < NEAR:  # servos that yield to gravity stop short: lead them by what is missing
+            way = CATCH_UP * (wish.position - tool)
+        way = _shortened(way, step)
         spin = _shortened(rotation_vector(kin.down(yaw) @ turned.T), turn)
         if self.by_tool:
             moves = np.concatenate([way / control.max_delta, spin / control.max_turn])

@@ -337,7 +337,7 @@ class SplatVectorEnv(gymnasium.vector.VectorEnv):
         tools = self._tool_turns[:, self.arm.tcp].reshape(-1, 3, 3)
         for row in np.flatnonzero(self._asked != self._elapsed).tolist():
             wish = self.script.wish(row, facts, kin.yaw(tools[row]))
-            self._wanted[row] = self.controller.toward(row, wish)
+            self._wanted[row] = self.controller.toward(row, wish, facts["tcp"][row])
             self._asked[row] = self._elapsed[row]
         return self._wanted.copy()
 
@@ -377,7 +377,7 @@ class SplatVectorEnv(gymnasium.vector.VectorEnv):
         if not self.task.simple:
             arrays |= {
                 "aim": self.controller.aim, "phase": self.script.phase, "waited": self.script.waited,
-                "grip": self.script.grip, "asked": self._asked, "wanted": self._wanted,
+                "grip": self.script.grip, "anchor": self.script.anchor, "asked": self._asked, "wanted": self._wanted,
                 "latched": self.progress.latched, "timers": self.progress.timers,
             }  # fmt: skip
         return arrays

@@ -16,7 +16,7 @@ from recon.geometry.quaternion import matrix_to_quat, quat_to_matrix
 from sim2real.bench import Box
 from sim2real.bodies import Thing
 from sim2real.kinematics import Kinematics
-from sim2real.tasks.items import Init, Place
+from sim2real.tasks.items import Init
 from sim2real.tasks.spec import Task
 
 if TYPE_CHECKING:
@@ -29,8 +29,10 @@ Pose = tuple[float, ...]  # x y z (m) qw qx qy qz
 Spot = tuple[Array, float]  # middle [3] m, radius m
 
 UP = np.array([0.0, 0.0, 1.0])
+TRIES = 40  # draws of one thing before everything is drawn again
 HOVER = 0.12  # m over a thing that the tool must reach too
 CLEARANCE = 0.06  # m between a thing and what stands on the bench: a hand has to get in there
+BEHIND = 0.12  # m, that a way to push along begins before the thing
 REACH_TOLERANCE = 0.01  # m
 GAP = 0.0005  # m, at which things are let go of over the table
 SETTLE = 500  # simulation steps at most
@@ -50,25 +52,38 @@ class Placer:
 
     def draw(
         self, rng: np.random.Generator, ring: tuple[Array, float, float]
-    ) -> tuple[dict[str, Pose], dict[str, Pose], str | None]:
-        """Places [3] m and poses by name, and why they will not do (None: they will, but for `reachable`, `settle`)."""
+    ) -> tuple[dict[str, Pose], dict[str, Pose], int, str | None]:
+        """Places [3] m and poses by name, draws thrown away, and why the last of them will not do (None: it will).
+
+        Each thing is drawn up to TRIES times where those before it leave it no room.
+        """
         spots: dict[str, Spot] = {}
         places: dict[str, Pose] = {}
         poses: dict[str, Pose] = {}
-        reason = None
+        wasted = 0
         for name, place in self.task.places.items():
-            middle = self._on_ring(rng, ring, place.init)
-            reason = reason or self._refusal(name, middle, place.radius, place, spots)
+            for wasted in range(wasted, wasted + TRIES):
+                middle = self._on_ring(rng, ring, place.init)
+                reason = self._refusal(middle, place.radius, place.init, spots)
+                if reason is None:
+                    break
+            if reason is not None:
+                return {}, {}, wasted, reason
             spots[name] = middle, place.radius
             places[name] = tuple(map(float, middle))
         for thing in self.world.things:
             init = self.task.bodies[thing.name].init
-            pose = self._pose(rng, ring, thing, init)
-            middle = pose[:3, :3] @ thing.middle + pose[:3, 3]
-            reason = reason or self._refusal(thing.name, middle, thing.radius, init, spots)
+            for wasted in range(wasted, wasted + TRIES):
+                pose = self._pose(rng, ring, thing, init)
+                middle = pose[:3, :3] @ thing.middle + pose[:3, 3]
+                reason = self._refusal(middle, thing.radius, init, spots)
+                if reason is None:
+                    break
+            if reason is not None:
+                return {}, {}, wasted, reason
             spots[thing.name] = middle, thing.radius
             poses[thing.name] = _as_pose(pose)
-        return places, poses, reason
+        return places, poses, wasted, None
 
     def _on_ring(self, rng: np.random.Generator, ring: tuple[Array, float, float], init: Init) -> Array:
         assert init.region is not None
@@ -103,16 +118,17 @@ class Placer:
             pose[2, 3] += max(0.0, self.world.bench.top + over - low)
         return pose
 
-    def _refusal(
-        self, name: str, middle: Array, radius: float, owner: Init | Place, spots: dict[str, Spot]
-    ) -> str | None:
-        init = owner if isinstance(owner, Init) else owner.init
+    def _refusal(self, middle: Array, radius: float, init: Init, spots: dict[str, Spot]) -> str | None:
         table = self.world.bench.table
         flat = np.array([[middle[0], middle[1], table.center[2]]])
         if not table.contains(flat, -radius * np.array([1, 1, 0]))[0]:
             return "off the table"
-        if init.pose is None and any(_near(box, middle, radius + CLEARANCE) for box in self.world.bench.boxes):
+        if init.pose is None and any(_near(box, middle[None], radius + CLEARANCE) for box in self.world.bench.boxes):
             return "inside something on the bench"
+        if init.clear_to is not None:
+            way = _way(middle, spots[init.clear_to][0])
+            if any(_near(box, way, radius + CLEARANCE) for box in self.world.bench.boxes):
+                return f"cut off from {init.clear_to}"
         for other, (there, size) in spots.items():
             apart = float(np.hypot(*(middle[:2] - there[:2])))
             low, high = init.within.get(other, (None, None))
@@ -191,9 +207,18 @@ def _as_pose(matrix: Array) -> Pose:
     return (*map(float, matrix[:3, 3]), *map(float, matrix_to_quat(matrix[:3, :3])))
 
 
-def _near(box: Box, middle: Array, radius: float) -> bool:
-    raised = np.array([[middle[0], middle[1], box.center[2]]])
-    return bool(box.contains(raised, radius)[0])
+def _near(box: Box, points: Array, radius: float) -> bool:
+    """Whether any of the points [P, 3] is within `radius` of the box, whatever their heights."""
+    raised = np.column_stack([points[:, :2], np.full(len(points), box.center[2])])
+    return bool(box.contains(raised, radius).any())
+
+
+def _way(start: Array, end: Array) -> Array:
+    """Points [P, 3] m every 2 cm or less from BEHIND the start, straight to the end."""
+    along = end - start
+    length = float(np.linalg.norm(along))
+    first = start - along * (BEHIND / max(length, 1e-6))
+    return first + np.linspace(0, 1, 2 + int((length + BEHIND) / 0.02))[:, None] * (end - first)
 
 
 def _slow(velocity: Array) -> bool:

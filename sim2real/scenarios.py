@@ -108,13 +108,15 @@ class Sampler:
         rng = numpy_generator(seed, index, f"scenario/{split}")
         varied = derive_seed(seed, index, f"variation/{split}") if self.task.randomize.any else 0
         blocked: Counter[str] = Counter()
+        wasted = 0
         for rejected in range(TRIES):
             q0, target = self._candidate(rng)
             places: dict[str, Pose] = {}
             bodies: dict[str, Pose] = {}
             reason = None
             if self._placer is not None:
-                places, bodies, reason = self._placer.draw(rng, (self.base, self.forward, self.reach))
+                places, bodies, more, reason = self._placer.draw(rng, (self.base, self.forward, self.reach))
+                wasted += more
             reason = reason or self._refusal(q0, target)
             if reason is None and self._placer is not None:
                 settled = self._settled(q0, places, bodies)
@@ -124,7 +126,7 @@ class Sampler:
                     bodies = settled
             if reason is None:
                 drawn = () if target is None else tuple(map(float, target))
-                return Scenario(index, tuple(map(float, q0)), drawn, rejected, places, bodies, varied)
+                return Scenario(index, tuple(map(float, q0)), drawn, rejected + wasted, places, bodies, varied)
             blocked[reason] += 1
         most = max(blocked, key=lambda name: blocked[name])
         raise UsageError(

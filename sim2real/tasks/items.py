@@ -45,6 +45,8 @@ class Init:
     yaw_deg: turned about z by a draw from this range, from the region's radial direction (or the captured pose).
     apart: m, least gap between its outline and that of whatever was placed before it.
     within: by name of what was placed before: least and greatest distance to it, m.
+    clear_to: name of something placed before to which the straight way must be free of what stands on the bench, from
+    12 cm behind, so that it can be pushed there.
     """
 
     region: str | None = None
@@ -53,6 +55,7 @@ class Init:
     yaw_deg: tuple[float, float] = (0.0, 0.0)
     apart: float = 0.02
     within: dict[str, tuple[float, float]] = field(default_factory=dict)
+    clear_to: str | None = None
 
     def __post_init__(self) -> None:
         if (self.region is None) == (self.pose is None):

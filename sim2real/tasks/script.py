@@ -99,12 +99,13 @@ def check_script(steps: Sequence[Step], kinds: Mapping[str, str]) -> None:
 
 
 class Script:
-    """Runs the steps for N environments. phase, waited [N]: part of the environments' state."""
+    """Runs the steps for N environments. phase, waited, grip [N], anchor [N, 3] m (where the tool was when the step
+    began): part of the environments' state."""
 
     def __init__(self, steps: Sequence[Step], count: int) -> None:
         self.steps = list(steps)
         self.phase, self.waited = np.zeros(count, np.int64), np.zeros(count, np.int64)
-        self.grip = np.ones(count)
+        self.grip, self.anchor = np.ones(count), np.zeros((count, 3))
 
     def restart(self, rows: NDArray[np.int64]) -> None:
         """Begin again in these environments."""
@@ -116,7 +117,9 @@ class Script:
             step = self.steps[self.phase[row]]
             if step.grip is not None:
                 self.grip[row] = step.grip
-            position, yaw = _goal(step, row, facts, tool_yaw)
+            if self.waited[row] == 0:
+                self.anchor[row] = facts["tcp"][row]
+            position, yaw = _goal(step, row, facts, tool_yaw, self.anchor[row])
             last = self.phase[row] == len(self.steps) - 1
             there = float(np.linalg.norm(position - facts["tcp"][row])) < step.tol
             if step.push is not None:
@@ -133,11 +136,11 @@ class Script:
             self.waited[row] = 0
 
 
-def _goal(step: Step, row: int, facts: Facts, tool_yaw: float) -> tuple[Array, float | None]:
+def _goal(step: Step, row: int, facts: Facts, tool_yaw: float, anchor: Array) -> tuple[Array, float | None]:
     tool = facts["tcp"][row]
     yaw = _aligned(step, row, facts, tool_yaw)
     if step.rise is not None:
-        return np.array([tool[0], tool[1], facts.table + step.rise]), yaw
+        return np.array([anchor[0], anchor[1], facts.table + step.rise]), yaw
     if step.push is not None:
         body, place = (facts[name][row] for name in step.push)
         along = _direction(body, place)
@@ -147,7 +150,7 @@ def _goal(step: Step, row: int, facts: Facts, tool_yaw: float) -> tuple[Array, f
         position = body[:2] - along * (step.back - press)
         return np.array([*position, facts.table + step.height]), math.atan2(along[1], along[0]) + math.pi / 2
     if step.go is None:
-        return tool.copy(), yaw
+        return anchor.copy(), yaw
     place = _grip_point(step.go, row, facts)
     if step.behind is not None:
         along = _direction(facts[step.go][row], facts[step.behind][row])

@@ -197,10 +197,11 @@ def _check_names(task: Task) -> None:
         region = thing.init.region
         if region is not None and region not in task.regions:
             raise UsageError(f"{name!r} starts in region {region!r}", fix=did_you_mean(region, task.regions))
-        for other in thing.init.within:
+        named = [*thing.init.within, *([thing.init.clear_to] if thing.init.clear_to is not None else [])]
+        for other in named:
             if other not in before:
                 raise UsageError(
-                    f"{name!r} starts within a distance of {other!r}", why="that is not placed before it",
+                    f"where {name!r} starts depends on {other!r}", why="that is not placed before it",
                     fix=did_you_mean(other, before) if before else "Places come first, then bodies, each in order.",
                 )  # fmt: skip
         before.append(name)
