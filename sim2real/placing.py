@@ -7,13 +7,13 @@ scenario keeps is where things came to rest, so an episode starts from there and
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from recon.geometry.quaternion import matrix_to_quat, quat_to_matrix
-from sim2real.bench import Box
 from sim2real.bodies import Thing
 from sim2real.kinematics import Kinematics
 from sim2real.tasks.items import Init
@@ -49,6 +49,14 @@ class Placer:
 
         self._mj, self.world, self.task, self._data = mujoco, world, task, data
         self.kinematics = Kinematics(world)
+        boxes = world.bench.boxes
+        yaws = np.array([box.yaw for box in boxes])
+        self._boxes = (
+            np.array([box.center[:2] for box in boxes]).reshape(-1, 2),
+            np.array([box.half[:2] for box in boxes]).reshape(-1, 2),
+            (np.cos(yaws), np.sin(yaws)),
+        )
+        self._wasted = 0
 
     def draw(
         self, rng: np.random.Generator, ring: tuple[Array, float, float]
@@ -60,30 +68,42 @@ class Placer:
         spots: dict[str, Spot] = {}
         places: dict[str, Pose] = {}
         poses: dict[str, Pose] = {}
-        wasted = 0
+        self._wasted = 0
         for name, place in self.task.places.items():
-            for wasted in range(wasted, wasted + TRIES):
-                middle = self._on_ring(rng, ring, place.init)
-                reason = self._refusal(middle, place.radius, place.init, spots)
-                if reason is None:
-                    break
+            init = place.init
+
+            def on_ring(init: Init = init, radius: float = place.radius) -> tuple[Array, Spot]:
+                middle = self._on_ring(rng, ring, init)
+                return middle, (middle, radius)
+
+            middle, spots[name], reason = self._first_fitting(on_ring, init, spots)
             if reason is not None:
-                return {}, {}, wasted, reason
-            spots[name] = middle, place.radius
+                return {}, {}, self._wasted, reason
             places[name] = tuple(map(float, middle))
         for thing in self.world.things:
             init = self.task.bodies[thing.name].init
-            for wasted in range(wasted, wasted + TRIES):
+
+            def posed(init: Init = init, thing: Thing = thing) -> tuple[Array, Spot]:
                 pose = self._pose(rng, ring, thing, init)
-                middle = pose[:3, :3] @ thing.middle + pose[:3, 3]
-                reason = self._refusal(middle, thing.radius, init, spots)
-                if reason is None:
-                    break
+                return pose, (pose[:3, :3] @ thing.middle + pose[:3, 3], thing.radius)
+
+            pose, spots[thing.name], reason = self._first_fitting(posed, init, spots)
             if reason is not None:
-                return {}, {}, wasted, reason
-            spots[thing.name] = middle, thing.radius
+                return {}, {}, self._wasted, reason
             poses[thing.name] = _as_pose(pose)
-        return places, poses, wasted, None
+        return places, poses, self._wasted, None
+
+    def _first_fitting(
+        self, draw: Callable[[], tuple[Array, Spot]], init: Init, spots: dict[str, Spot]
+    ) -> tuple[Array, Spot, str | None]:
+        """The first of up to TRIES draws that fits, else the last with the reason why it does not."""
+        for _ in range(TRIES):
+            value, spot = draw()
+            reason = self._refusal(*spot, init, spots)
+            if reason is None:
+                break
+            self._wasted += 1
+        return value, spot, reason
 
     def _on_ring(self, rng: np.random.Generator, ring: tuple[Array, float, float], init: Init) -> Array:
         assert init.region is not None
@@ -123,11 +143,11 @@ class Placer:
         flat = np.array([[middle[0], middle[1], table.center[2]]])
         if not table.contains(flat, -radius * np.array([1, 1, 0]))[0]:
             return "off the table"
-        if init.pose is None and any(_near(box, middle[None], radius + CLEARANCE) for box in self.world.bench.boxes):
+        if init.pose is None and self._near_boxes(middle[None], radius + CLEARANCE):
             return "inside something on the bench"
         if init.clear_to is not None:
             way = _way(middle, spots[init.clear_to][0])
-            if any(_near(box, way, radius + CLEARANCE) for box in self.world.bench.boxes):
+            if self._near_boxes(way, radius + CLEARANCE):
                 return f"cut off from {init.clear_to}"
         for other, (there, size) in spots.items():
             apart = float(np.hypot(*(middle[:2] - there[:2])))
@@ -138,6 +158,14 @@ class Placer:
             elif apart < radius + size + init.apart:
                 return f"too close to {other}"
         return None
+
+    def _near_boxes(self, points: Array, margin: float) -> bool:
+        """Whether any of the points [P, 3] is within `margin` of what stands on the bench, whatever their heights."""
+        centers, halves, turns = self._boxes
+        d = points[:, None, :2] - centers  # [P, B, 2]
+        c, s = turns
+        across, along = np.abs(c * d[..., 0] + s * d[..., 1]), np.abs(-s * d[..., 0] + c * d[..., 1])
+        return bool(((across <= halves[:, 0] + margin) & (along <= halves[:, 1] + margin)).any())
 
     def reachable(self, q0: Array, places: dict[str, Pose], poses: dict[str, Pose]) -> bool:
         """Whether a tool that points down gets to every thing and place, and over it, whatever is in between."""
@@ -205,12 +233,6 @@ def as_matrix(pose: Pose) -> Array:
 
 def _as_pose(matrix: Array) -> Pose:
     return (*map(float, matrix[:3, 3]), *map(float, matrix_to_quat(matrix[:3, :3])))
-
-
-def _near(box: Box, points: Array, radius: float) -> bool:
-    """Whether any of the points [P, 3] is within `radius` of the box, whatever their heights."""
-    raised = np.column_stack([points[:, :2], np.full(len(points), box.center[2])])
-    return bool(box.contains(raised, radius).any())
 
 
 def _way(start: Array, end: Array) -> Array:

@@ -3,7 +3,7 @@
 {near: [a, b], dist: 0.03}          |a - b| < dist
 {above: [a, b], height: 0.05}       a is at least `height` higher than b
 {inside: [body, place]}             the body's middle lies over the place's disc, its underside within 2 cm of it
-{on_top: [a, b], dist: 0.02}            a touches b from above, its middle within `dist` of b's, sideways (b may be table)
+{on_top: [a, b], dist: 0.02}        a touches b from above, its middle within `dist` of b's sideways (b: also table)
 {lifted: body, height: 0.05}        its underside is at least `height` over the table
 {grasped: body}                     every finger touches it
 {released: body}                    no finger touches it
