@@ -62,6 +62,16 @@ class Controller:
         if self.by_tool:
             self._aim_at(row)
 
+    def neutral(self, row: int) -> Array:
+        """[size] the action that leaves environment `row` as it is, hand open."""
+        still = np.zeros(self.size)
+        if self.control.mode == "joint_position":
+            low, high = self.arm.low, self.arm.high
+            still[: self.moves] = 2 * (self.command[row] - low) / (high - low) - 1
+        if self.control.gripper:
+            still[-1] = 1.0
+        return still
+
     def act(self, action: Array, position: Array) -> None:
         """Move the commands by actions [N, size] in [-1, 1]; position [N, A]: where the joints are."""
         moves = action[:, : self.moves]

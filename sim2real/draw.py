@@ -340,12 +340,16 @@ class Painter:
 
     def picture(self, poses: Poses) -> NDArray[np.uint8]:
         """[H, W, 3] uint8 sRGB as this camera shows it."""
+        return (self.shown(poses).clamp(0.0, 1.0) * 255.0 + 0.5).to(torch.uint8).cpu().numpy()
+
+    def shown(self, poses: Poses) -> torch.Tensor:
+        """[H, W, 3] the same before it is cut to bytes."""
         color = self.color(poses)
         if self.view.gain is not None:
             # channel by channel: independent of how a matrix product would split the picture
             matrix, offset = self.view.gain
             color = sum(color[..., i : i + 1] * matrix[:, i] for i in range(3)) + offset
-        return (color.clamp(0.0, 1.0) * 255.0 + 0.5).to(torch.uint8).cpu().numpy()
+        return color
 
     def _posed(self, poses: Poses) -> tuple[torch.Tensor, ...]:
         """The movers' means, quats, scales, opacities and colours."""

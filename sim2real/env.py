@@ -28,6 +28,7 @@ from sim2real.tasks.facts import Facts
 from sim2real.tasks.predicates import evaluate_tree, gap
 from sim2real.tasks.progress import Progress
 from sim2real.tasks.script import Script
+from sim2real.variety import Variety
 from sim2real.workcell import Workcell
 
 Array = NDArray[np.float64]
@@ -72,7 +73,7 @@ class SplatVectorEnv(gymnasium.vector.VectorEnv):
         self.substeps = round(1 / (self.task.control.hz * TIMESTEP))
         self._batch = batch.Batch(self.model, num_envs, min(num_envs, os.cpu_count() or 1))
         self._state = {name: view for name in STATE if (view := self._batch.bind(name)).size}
-        self._poses = tuple(self._batch.bind(name) for name in ("xpos", "xquat", "xmat"))
+        self._poses = list(self._batch.bind(name) for name in ("xpos", "xquat", "xmat"))
         self._tool = self._batch.bind("site_xpos")
         self._tool_turns = self._batch.bind("site_xmat")
         self._tables = {name: self._batch.bind(name) for name in ("xpos", "xmat", "qvel", "sensordata")}
@@ -87,6 +88,8 @@ class SplatVectorEnv(gymnasium.vector.VectorEnv):
         self._episode = np.full(num_envs, -1, np.int64)
         self._scenario = np.zeros(num_envs, np.int64)
         self._define_spaces(size)
+        proprio = self.single_observation_space["proprio"].shape[0]
+        self.variety = Variety(cell, self._batch, self.painters, self.controller, proprio)
 
     def _define_spaces(self, size: int) -> None:
         box, count = gymnasium.spaces.Box, self.num_envs
@@ -140,12 +143,15 @@ class SplatVectorEnv(gymnasium.vector.VectorEnv):
                 mocap = (self._state.get(name, np.zeros((i + 1, 0)))[i] for name in ("mocap_pos", "mocap_quat"))
                 put(self.cell.world, self._state["qpos"][i], *mocap, scenario.bodies)
             self.controller.restart(i, q0)
+            if self.task.randomize.any:
+                self.variety.begin(i, scenario.variation)
         self._elapsed[rows] = 0
         self._held[rows] = 0
         self._asked[rows] = -1
         self.progress.restart(rows)
         self.script.restart(rows)
         self._refresh(rows)
+        self.variety.restart(rows, self._poses, self._proprio())
 
     def _next_scenario(self, i: int) -> Scenario:
         number = i + int(self._episode[i]) * self.num_envs
@@ -178,7 +184,7 @@ class SplatVectorEnv(gymnasium.vector.VectorEnv):
         """
         action = self._checked(actions)
         before = self._standing()
-        self._move(action)
+        self._move(self.variety.delayed(action))
         diverged = ~self._sane()
         facts = self.facts()
         with np.errstate(invalid="ignore"):  # rows that diverged are not used
@@ -188,6 +194,7 @@ class SplatVectorEnv(gymnasium.vector.VectorEnv):
         distance = np.where(diverged, before[0], after[0])
         self._held[:] = np.where(held, self._held + 1, 0)
         self._elapsed += 1
+        self.variety.tick(self._poses, self._proprio(), self._elapsed)
         success = self._held >= self.task.hold
         reward = self._reward(before, (distance, np.where(diverged, before[1], after[1])), action, success)
         terminated = success | diverged
@@ -222,6 +229,7 @@ class SplatVectorEnv(gymnasium.vector.VectorEnv):
             for name, view in self._state.items():
                 view[i] = self._fresh(name)
         self._refresh(rows)
+        self.variety.restart(rows, self._poses, self._proprio())
 
     def _checked(self, actions: Any) -> NDArray[np.float64]:
         action = np.asarray(actions, dtype=np.float64)
@@ -291,20 +299,22 @@ class SplatVectorEnv(gymnasium.vector.VectorEnv):
     def observe(self, rows: NDArray[np.int64] | None = None, base: Observation | None = None) -> Observation:
         """The present observation; with `rows`, only those are looked at again and the rest copied from `base`."""
         facts = self.facts()
-        position = self._state["qpos"][:, self.arm.qpos]
-        velocity = self._state["qvel"][:, self.arm.dof]
         left = 1 - self._elapsed[:, None] / self.task.horizon
-        own = [position, velocity, facts["tcp"]]
-        hand = self.controller.hand
-        if hand is not None:
-            own.append(hand.opening(self._state["qpos"][:, hand.positions(self.model)]))
         observation: Observation = {
-            "proprio": np.concatenate(own, axis=1).astype(np.float32),
+            "proprio": self.variety.proprio(self._proprio()),
             "privileged": privileged_values(self.task, facts, self.progress, left).astype(np.float32),
         }
         if self.painters:
             observation["rgb"] = {name: self._pictures(name, rows, base) for name in self.painters}
         return observation
+
+    def _proprio(self) -> NDArray[np.float32]:
+        """[N, P] what the robot senses of itself now."""
+        own = [self._state["qpos"][:, self.arm.qpos], self._state["qvel"][:, self.arm.dof], self._tool[:, self.arm.tcp]]
+        hand = self.controller.hand
+        if hand is not None:
+            own.append(hand.opening(self._state["qpos"][:, hand.positions(self.model)]))
+        return np.concatenate(own, axis=1).astype(np.float32)
 
     def _pictures(self, name: str, rows: NDArray[np.int64] | None, base: Observation | None) -> NDArray[np.uint8]:
         camera = self.painters[name].view.camera
@@ -314,7 +324,8 @@ class SplatVectorEnv(gymnasium.vector.VectorEnv):
         else:
             images = base["rgb"][name].copy()
         for i in rows.tolist():
-            images[i] = self.picture(i, self.painters[name])
+            poses = Poses(*(table[i] for table in self._poses))
+            images[i] = self.variety.picture(i, name, poses, int(self._elapsed[i]))
         return images
 
     def picture(self, env: int, painter: Painter) -> NDArray[np.uint8]:
@@ -366,6 +377,8 @@ class SplatVectorEnv(gymnasium.vector.VectorEnv):
                 raise InputError(f"the saved state does not fit this environment: {name}")
             array[...] = state[name]
         self.seed_value = int(state["seed"][0])
+        if self.task.randomize.any:
+            self.variety.prepare(np.arange(self.num_envs))
         self._refresh(np.arange(self.num_envs))
 
     def _counters(self) -> dict[str, NDArray[Any]]:
@@ -380,7 +393,7 @@ class SplatVectorEnv(gymnasium.vector.VectorEnv):
                 "grip": self.script.grip, "anchor": self.script.anchor, "asked": self._asked, "wanted": self._wanted,
                 "latched": self.progress.latched, "timers": self.progress.timers,
             }  # fmt: skip
-        return arrays
+        return arrays | self.variety.arrays()
 
     def close_extras(self, **kwargs: Any) -> None:
         """Nothing is held outside this object."""

@@ -154,11 +154,12 @@ def _add_thing(spec: mujoco.MjSpec, thing: Thing, parked: Sequence[float]) -> No
         i = thing.inertia
         body.mass, body.ipos, body.explicitinertial = thing.mass, thing.center, True
         body.fullinertia = [i[0, 0], i[1, 1], i[2, 2], i[0, 1], i[0, 2], i[1, 2]]
+    # priority: what touches it slides as the thing's own friction says, whatever the other's is
     for number, piece in enumerate(thing.pieces):
         kind, size, at = _geom(spec, f"{thing.node}_{number:02d}", piece)
         body.add_geom(
             name=f"{thing.node}_{number:02d}", type=kind, pos=at, condim=4, friction=[thing.friction, SPIN, ROLL],
-            group=0, **size,
+            priority=1, group=0, **size,
         )  # fmt: skip
 
 
