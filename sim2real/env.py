@@ -73,7 +73,7 @@ class SplatVectorEnv(gymnasium.vector.VectorEnv):
         self.substeps = round(1 / (self.task.control.hz * TIMESTEP))
         self._batch = batch.Batch(self.model, num_envs, min(num_envs, os.cpu_count() or 1))
         self._state = {name: view for name in STATE if (view := self._batch.bind(name)).size}
-        self._poses = list(self._batch.bind(name) for name in ("xpos", "xquat", "xmat"))
+        self._poses = [self._batch.bind(name) for name in ("xpos", "xquat", "xmat")]
         self._tool = self._batch.bind("site_xpos")
         self._tool_turns = self._batch.bind("site_xmat")
         self._tables = {name: self._batch.bind(name) for name in ("xpos", "xmat", "qvel", "sensordata")}
