@@ -23,6 +23,10 @@ class TrainOptions:
     """Bundled training preset, or a YAML file with the same keys."""
     robot: Path | None = None
     """Robot description (MJCF or URDF). Default: the scene's own robot."""
+    scale: float | None = None
+    """Metres per unit of a scene of unknown scale. Such scenes are refused without it."""
+    bodies: str = ""
+    """Captured bodies instead of the task's own: cube=NAME, comma-separated."""
     data: Path | None = None
     """LeRobot data set to clone from, instead of fresh episodes of the expert. `sim2real collect` writes such sets."""
     out: Path | None = None
@@ -48,12 +52,16 @@ class EvalOptions:
     """Policy folder, a run folder (its best policy is taken), or: expert, random, zero."""
     baseline: str | None = None
     """What to compare with on the same scenarios, given like --policy. Default: the clone of the same run; or none."""
-    episodes: int = 100
-    """Number of scenarios."""
+    episodes: int | None = None
+    """Number of scenarios. Default: the task's own, 100 where it names none."""
     task: str | None = None
     """Task for expert, random and zero. Default: the task the policy was trained for, else reach."""
     robot: Path | None = None
     """Robot description. Default: the one the policy was trained with, else the scene's own."""
+    scale: float | None = None
+    """Metres per unit of a scene of unknown scale. Such scenes are refused without it."""
+    bodies: str = ""
+    """Captured bodies instead of the task's own: cube=NAME, comma-separated."""
     out: Path | None = None
     """Report folder. Default: runs/<scene>-<task>/eval."""
     videos: int = 6
@@ -62,8 +70,8 @@ class EvalOptions:
     """Where the policy runs and the pictures are drawn, as for `sim2real train`."""
     backend: str = "auto"
     """Rasteriser, as for `sim2real train`."""
-    seed: int = 0
-    """Of the evaluation scenarios."""
+    seed: int | None = None
+    """Of the evaluation scenarios. Default: the task's own, 0 where it names none."""
     console: ConsoleMode = "auto"
 
 
@@ -93,6 +101,10 @@ class CollectOptions:
     """Environments stepped together. The data set does not depend on it."""
     robot: Path | None = None
     """Robot description (MJCF or URDF). Default: the policy's, else the scene's own."""
+    scale: float | None = None
+    """Metres per unit of a scene of unknown scale. Such scenes are refused without it."""
+    bodies: str = ""
+    """Captured bodies instead of the task's own: cube=NAME, comma-separated."""
     device: str = "auto"
     """Where the policy runs and the pictures are drawn, as for `sim2real train`."""
     backend: str = "auto"

@@ -162,8 +162,8 @@ def robot_movers(robot: RobotModel, world: World, seed: int = 0) -> Movers:
         arrays = (g.means, g.quats, np.exp(g.log_scales), 1 / (1 + np.exp(-g.logit_opacities)), g.colours)
         parts.append([np.full(len(g.means), body), *arrays])
     for m in world.markers:
-        arrays = _looks(painted(disc_of(m.radius), m.color)) if m.flat else _sphere(m)
-        parts.append([np.full(len(arrays[0]), world.model.body(m.name).id), *arrays])
+        shown = _looks(painted(disc_of(m.radius), m.color)) if m.flat else _sphere(m)
+        parts.append([np.full(len(shown[0]), world.model.body(m.name).id), *shown])
     captured = [thing for thing in world.things if not thing.look.lit]
     for thing in [*(t for t in world.things if t.look.lit), *captured]:
         parts.append([np.full(len(thing.look.means), world.model.body(thing.node).id), *_looks(thing.look)])
@@ -171,11 +171,8 @@ def robot_movers(robot: RobotModel, world: World, seed: int = 0) -> Movers:
     normals = quat_to_matrix(quat_normalize(quats))[..., 2]
     columns = (means, quat_normalize(quats), normals, scales, opacities, rgb)
     light = [np.zeros((0, 3, 3)), *(_first_degree(thing.look.sh) for thing in captured)]
-    return Movers(
-        rows.astype(np.int64),
-        *(np.ascontiguousarray(a, np.float32) for a in columns),
-        np.ascontiguousarray(np.concatenate(light), np.float32),
-    )
+    movers = Movers(rows.astype(np.int64), *(np.ascontiguousarray(a, np.float32) for a in columns))
+    return replace(movers, sh=np.ascontiguousarray(np.concatenate(light), np.float32))
 
 
 def _looks(look: Look) -> tuple[Array, Array, Array, Array, Array]:

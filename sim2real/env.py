@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from recon.core.errors import InputError, UsageError
 from sim2real.control import Controller
 from sim2real.draw import Painter, Poses
-from sim2real.observe import privileged_size, privileged_values
+from sim2real.observe import privileged_size, privileged_values, proprio_names
 from sim2real.physics import TIMESTEP
 from sim2real.placing import put
 from sim2real.scenarios import Scenario, Split
@@ -88,14 +88,14 @@ class SplatVectorEnv(gymnasium.vector.VectorEnv):
         self._episode = np.full(num_envs, -1, np.int64)
         self._scenario = np.zeros(num_envs, np.int64)
         self._define_spaces(size)
-        proprio = self.single_observation_space["proprio"].shape[0]
+        proprio = len(proprio_names(self.task, self.arm.joints))
         self.variety = Variety(cell, self._batch, self.painters, self.controller, proprio)
 
     def _define_spaces(self, size: int) -> None:
         box, count = gymnasium.spaces.Box, self.num_envs
         image = box(0, 255, (size, size, 3), np.uint8)
         spaces: dict[str, gymnasium.Space[Any]] = {
-            "proprio": box(-np.inf, np.inf, (2 * self.arm.size + 3 + self.task.control.gripper,), np.float32),
+            "proprio": box(-np.inf, np.inf, (len(proprio_names(self.task, self.arm.joints)),), np.float32),
             "privileged": box(-np.inf, np.inf, (privileged_size(self.task),), np.float32),
         }
         if self.painters:
@@ -124,7 +124,10 @@ class SplatVectorEnv(gymnasium.vector.VectorEnv):
             self.scenarios = list(scenarios)
             self._episode[:] = -1
         self._start(np.arange(self.num_envs))
-        return self.observe(), {"scenario": self._scenario.copy()}
+        info: dict[str, Any] = {"scenario": self._scenario.copy()}
+        if self.cell.world.things:  # what was declared and what was only assumed
+            info["bodies"] = {thing.name: thing.facts() for thing in self.cell.world.things}
+        return self.observe(), info
 
     def _start(self, rows: NDArray[np.int64]) -> None:
         """Put the rows into the first state of their next scenario."""
@@ -140,8 +143,9 @@ class SplatVectorEnv(gymnasium.vector.VectorEnv):
             for name, slot in self._mocap.items():
                 self._state["mocap_pos"][i, slot] = scenario.target if name == "target" else scenario.places[name]
             if self.cell.world.things:
-                mocap = (self._state.get(name, np.zeros((i + 1, 0)))[i] for name in ("mocap_pos", "mocap_quat"))
-                put(self.cell.world, self._state["qpos"][i], *mocap, scenario.bodies)
+                none = np.zeros((self.num_envs, 0))
+                where = [self._state.get(name, none)[i] for name in ("qpos", "mocap_pos", "mocap_quat")]
+                put(self.cell.world, where[0], where[1], where[2], scenario.bodies)
             self.controller.restart(i, q0)
             if self.task.randomize.any:
                 self.variety.begin(i, scenario.variation)

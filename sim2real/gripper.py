@@ -141,7 +141,7 @@ def _axes(model: mujoco.MjModel, data: mujoco.MjData, arm: Arm, roots: list[int]
     between = places[-1] - places[0] if len(places) > 1 else places[0] - data.site_xpos[arm.tcp]
     closing = tool.T @ between
     closing -= (closing @ approach) * approach
-    size = np.linalg.norm(closing)
+    size = float(np.linalg.norm(closing))
     if size < 1e-6:
         closing, size = np.eye(3)[(axis + 1) % 3], 1.0
     return approach, closing / size

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from recon.core.config import from_dict
+from recon.core.config import from_dict, to_dict
 from recon.core.errors import InputError, UsageError, did_you_mean
 from recon.core.events import Artifact, Event, Message, StageFinished, StageStarted
 from recon.core.files import publishing, sha256_file
@@ -26,7 +26,7 @@ from sim2real.evaluate import Actor, Evaluation, compare, evaluate, expert, rand
 from sim2real.place import find_place
 from sim2real.report import write_report
 from sim2real.scenarios import save_set
-from sim2real.tasks.spec import Task, load_task
+from sim2real.tasks.spec import Task, load_task, with_captured
 from sim2real.workcell import open_workcell
 
 SCRIPTED = ("expert", "random", "zero")
@@ -49,24 +49,25 @@ class Contestant:
 
 def judge(options: EvalOptions) -> Iterator[Event]:
     """Evaluate and report; yields events, the last ones the report's `Artifact`s."""
-    if options.episodes < 1:
+    if options.episodes is not None and options.episodes < 1:
         raise UsageError("--episodes must be at least 1", why=f"got {options.episodes}")
     scene = find_scene(options.scene)
     place = find_place(options.device, options.backend)
     yield from place.notes()
     fallback = Path("runs") / f"{scene.name}-{options.task or 'reach'}"
-    policies = [contestant(options.policy, fallback, place.device, options.seed)]
+    policies = [contestant(options.policy, fallback, place.device, options.seed or 0)]
     baseline = options.baseline or _own_clone(policies[0])
     if baseline not in (None, "none"):
-        policies.append(contestant(str(baseline), fallback, place.device, options.seed))
+        policies.append(contestant(str(baseline), fallback, place.device, options.seed or 0))
     task = _task(options, policies)
     cameras, size, robot = _seen(policies)
     yield StageStarted("workcell")
     began = time.monotonic()
     cell = open_workcell(
-        scene, task, robot=options.robot or robot, backend=place.backend, device=str(place.drawing)
-    )  # fmt: skip
-    scenarios = cell.sampler.draw_set(options.seed, "eval", options.episodes)
+        scene, task, robot=options.robot or robot, backend=place.backend, device=str(place.drawing), scale=options.scale
+    )
+    seed = task.eval.seed if options.seed is None else options.seed
+    scenarios = cell.sampler.draw_set(seed, "eval", options.episodes or task.eval.episodes)
     yield StageFinished("workcell", time.monotonic() - began, {"rejected": scenarios.rejection_rate})
     yield from _warn_strangers(policies, sha256_file(scene / "manifest.json")[:16])
     results: list[Evaluation] = []
@@ -95,6 +96,9 @@ def judge(options: EvalOptions) -> Iterator[Event]:
         "cameras": list(cameras),
         "image_size": size,
         "gaussians": len(cell.static) + len(cell.movers),
+        "instruction": task.instruction[0],
+        "bodies": {thing.name: thing.facts() for thing in cell.world.things},
+        "randomize": to_dict(task.randomize) if task.randomize.any else "nothing",
         **place.facts(),
         "policies": [{"name": p.name, "weights": p.hash, "stage": p.meta.get("stage")} for p in policies],
         "versions": _versions(),
@@ -150,7 +154,7 @@ def _task(options: EvalOptions, policies: list[Contestant]) -> Task:
     """The one task of all policies; --task may only repeat it."""
     tasks = {p.name: from_dict(Task, p.meta["task"]) for p in policies if "task" in p.meta}
     if options.task is not None:
-        tasks["--task"] = load_task(options.task)
+        tasks["--task"] = with_captured(load_task(options.task), options.bodies)
     if len({task.hash for task in tasks.values()}) > 1:
         raise UsageError(
             "these policies cannot be compared",

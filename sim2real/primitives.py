@@ -160,7 +160,7 @@ def _lattice(piece: Piece, spacing: float) -> Surface:
     if piece.kind == "box":
         parts = [_face(np.asarray(piece.size), axis, side, spacing) for axis in range(3) for side in (-1, 1)]
     elif piece.kind == "cylinder":
-        parts = _barrel(*piece.size, spacing)
+        parts = _barrel(piece.size[0], piece.size[1], spacing)
     else:
         parts = [_ball(piece.size[0], spacing)]
     at = np.asarray(piece.at)

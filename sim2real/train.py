@@ -28,7 +28,7 @@ from sim2real.config import TrainOptions
 from sim2real.env import SplatVectorEnv
 from sim2real.lerobot.demos import demonstrations, fingerprint
 from sim2real.place import Place, find_place
-from sim2real.tasks.spec import bundled, load_task
+from sim2real.tasks.spec import bundled, load_task, with_captured
 from sim2real.workcell import Workcell, chosen_cameras, open_workcell
 
 
@@ -84,13 +84,15 @@ def train(options: TrainOptions) -> Iterator[Event]:
     preset = _seeded(load_preset(options.preset), options.seed)
     place = find_place(options.device, options.backend)
     yield from place.notes()
-    task = load_task(options.task)
+    task = with_captured(load_task(options.task), options.bodies)
     out = options.out or Path("runs") / f"{scene.name}-{task.task}"
     out.mkdir(parents=True, exist_ok=True)
     with locked(out):
         yield StageStarted("workcell")
         began = time.monotonic()
-        cell = open_workcell(scene, task, robot=options.robot, backend=place.backend, device=str(place.drawing))
+        cell = open_workcell(
+            scene, task, robot=options.robot, backend=place.backend, device=str(place.drawing), scale=options.scale
+        )
         names = [name.strip() for name in options.cameras.split(",") if name.strip()] or None
         cameras = chosen_cameras(cell, names)
         table = cell.world.bench.table.half
@@ -101,6 +103,8 @@ def train(options: TrainOptions) -> Iterator[Event]:
             f"{cell.world.arm.size} arm joints; cameras: {', '.join(cameras)}",
         )
         header = _header(options, preset, cell, cameras)
+        if options.scale is not None:
+            header["scale"] = options.scale
         if options.data is not None:
             header["data"] = fingerprint(options.data)
         _check_same(out, header)

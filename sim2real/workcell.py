@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from recon.core.errors import InputError
+from recon.core.errors import InputError, UsageError
 from sim2real.bench import find_bench
 from sim2real.bodies import Thing, captured, declared
 from sim2real.draw import (
@@ -85,6 +85,7 @@ def open_workcell(
     robot: Path | str | None = None,
     backend: str = "auto",
     device: str = "cpu",
+    scale: float | None = None,
 ) -> Workcell:
     """Build the physics and the splats of a task in a scene.
 
@@ -93,6 +94,7 @@ def open_workcell(
         task: A task, its bundled name, or a YAML file.
         robot: MJCF or URDF file; by default the robot the scene's rig names.
         backend: Rasteriser. device: where the splats lie.
+        scale: metres per unit, for a scene of unknown scale only.
 
     Raises:
         InputError: the scene has no known scale or up axis, no table, or no robot that can be found.
@@ -102,6 +104,7 @@ def open_workcell(
 
     spec = load_task(task) if isinstance(task, str) else task
     loaded, source = _loaded(scene)
+    loaded = _in_metres(loaded, scale)
     markers = [Marker(name, place.radius, place.color, flat=True) for name, place in spec.places.items()]
     if spec.target is not None:
         markers.insert(0, Marker("target", spec.target.radius, spec.target.color))
@@ -138,6 +141,14 @@ def _loaded(scene: Scene | Path | str) -> tuple[Scene, Path | None]:
     return scene, None
 
 
+def _in_metres(scene: Scene, scale: float | None) -> Scene:
+    if scale is None:
+        return scene
+    if scene.metric:
+        raise UsageError("--scale is for scenes of unknown scale", why="this one is in metres")
+    return scene.scaled(scale)
+
+
 def _world(
     scene: Scene,
     source: Path | None,
@@ -151,7 +162,8 @@ def _world(
         raise InputError(
             "this scene cannot be simulated",
             why="its scale or its up axis is unknown",
-            fix="Build it from a calibration in metres with +z up and the table top at z = 0.",
+            fix="Build it from a calibration in metres with +z up and the table top at z = 0"
+            + (", or give --scale METRES_PER_UNIT." if scene.up == "z" else "."),
         )
     rig = scene.rig.transformed(scene.scene_from_rig)
     file = find_robot(scene, source, robot)

@@ -92,6 +92,21 @@ class Scene:
         """The same scene with its Gaussians on another device (tracks stay; they are small)."""
         return replace(self, gaussians=self.gaussians.to(device))
 
+    def scaled(self, metres: float) -> Scene:
+        """The same scene in metres, when its unit is `metres` long. Raises InputError for a factor that is none."""
+        if not (np.isfinite(metres) and metres > 0):
+            raise InputError(f"a scale of {metres}", why="a positive number of metres is needed")
+        g = self.gaussians
+        table = replace(
+            g, means=g.means * metres, log_scales=g.log_scales + float(np.log(metres)), velocities=g.velocities * metres
+        )
+        bodies = [
+            b if b.track is None else replace(b, track=replace(b.track, positions=b.track.positions * metres))
+            for b in self.bodies
+        ]
+        world = np.diag([metres, metres, metres, 1.0]) @ self.scene_from_rig
+        return replace(self, gaussians=table, bodies=bodies, scene_from_rig=world, metric=True)
+
     def validate(self) -> Scene:
         """Itself, after checking the table and every reference between its parts; InputError otherwise."""
         self.gaussians.validate("scene: gaussians")

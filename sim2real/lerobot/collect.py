@@ -27,7 +27,7 @@ from sim2real.lerobot.assembly import assemble
 from sim2real.lerobot.recorder import Recorder, features_of, kept_collection
 from sim2real.place import Place, find_place
 from sim2real.scenarios import Scenario
-from sim2real.tasks.spec import Task, load_task
+from sim2real.tasks.spec import Task, load_task, with_captured
 from sim2real.workcell import Workcell, chosen_cameras, open_workcell
 
 SIZE = 128  # px
@@ -92,15 +92,17 @@ def _plan(options: CollectOptions, scene: Path, player: Contestant, place: Place
     meta = player.meta
     if "task" in meta:
         task = from_dict(Task, meta["task"])
-        if options.task is not None and load_task(options.task).hash != task.hash:
+        if options.task is not None and with_captured(load_task(options.task), options.bodies).hash != task.hash:
             raise UsageError(f"{player.name} was trained for another task than {options.task!r}")
     else:
-        task = load_task(options.task or "reach")
+        task = with_captured(load_task(options.task or "reach"), options.bodies)
     size = options.size or int(meta.get("size", SIZE))
     if size != meta.get("size", size):
         raise UsageError(f"--size is {size}", why=f"{player.name} was trained on pictures of {meta['size']} px")
     robot = options.robot or meta.get("robot")
-    cell = open_workcell(scene, task, robot=robot, backend=place.backend, device=str(place.drawing))
+    cell = open_workcell(
+        scene, task, robot=robot, backend=place.backend, device=str(place.drawing), scale=options.scale
+    )
     named = [name.strip() for name in options.cameras.split(",") if name.strip()]
     cameras = chosen_cameras(cell, list(dict.fromkeys([*meta.get("cameras", []), *named])) or None)
     header = {
@@ -118,6 +120,8 @@ def _plan(options: CollectOptions, scene: Path, player: Contestant, place: Place
         "failures": options.failures,
         "split": "train",
     }
+    if options.scale is not None:
+        header["scale"] = options.scale
     return Plan(cell, player.actor, cameras, size, options.noise, options.seed, options.failures, header, place)
 
 

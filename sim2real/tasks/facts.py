@@ -94,7 +94,7 @@ class Facts(Mapping[str, Array]):
     def touching(self, a: str, b: str) -> Bools:
         """[N] whether a body touches a body, the gripper or the table (or what stands on it)."""
         if b == "gripper":
-            return self.fingers_on(a).any(axis=1)
+            return np.asarray(self.fingers_on(a).any(axis=1))
         if b == "table":
             from sim2real.physics import PIECES, TABLE
 

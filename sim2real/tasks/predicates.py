@@ -152,7 +152,7 @@ def _of_bodies(tree: Mapping[str, Any], facts: Facts) -> Bools:
     if name == "held":
         return facts.held(tree) >= tree["steps"]
     leaf, given = LEAVES[name], tree[name]
-    threshold = None if leaf.threshold is None else tree.get(leaf.threshold, leaf.default)
+    threshold = 0.0 if leaf.threshold is None else float(tree.get(leaf.threshold, leaf.default))
     if name == "inside":
         body, place = given
         flat = facts.sideways(body, place) < facts.radius(place)
@@ -165,9 +165,9 @@ def _of_bodies(tree: Mapping[str, Any], facts: Facts) -> Bools:
     if name == "lifted":
         return facts.bottom(given) - facts.table >= threshold
     if name == "grasped":
-        return facts.fingers_on(given).all(axis=1)
+        return np.asarray(facts.fingers_on(given).all(axis=1))
     if name == "released":
-        return ~facts.fingers_on(given).any(axis=1)
+        return ~np.asarray(facts.fingers_on(given).any(axis=1))
     if name == "touching":
         return facts.touching(*given)
     if name == "upright":

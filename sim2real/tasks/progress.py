@@ -56,4 +56,4 @@ class Progress:
     def _active(self, j: int) -> Bools:
         ids = [stage.id for stage in self.task.stages]
         needs = [ids.index(need) for need in self.task.stages[j].needs]
-        return self.latched[:, needs].all(axis=1)
+        return np.asarray(self.latched[:, needs].all(axis=1))

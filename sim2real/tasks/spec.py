@@ -193,11 +193,12 @@ def _check_names(task: Task) -> None:
     if both:
         raise UsageError(f"task {task.task!r} has a body and a place called {both[0]!r}")
     before: list[str] = []
-    for name, thing in [*task.places.items(), *task.bodies.items()]:
-        region = thing.init.region
+    starts = [(name, thing.init) for name, thing in task.places.items()]
+    for name, init in [*starts, *((name, item.init) for name, item in task.bodies.items())]:
+        region = init.region
         if region is not None and region not in task.regions:
             raise UsageError(f"{name!r} starts in region {region!r}", fix=did_you_mean(region, task.regions))
-        named = [*thing.init.within, *([thing.init.clear_to] if thing.init.clear_to is not None else [])]
+        named = [*init.within, *([init.clear_to] if init.clear_to is not None else [])]
         for other in named:
             if other not in before:
                 raise UsageError(
@@ -240,6 +241,25 @@ def load_task(name_or_path: str) -> Task:
     if name_or_path not in known:
         raise UsageError(f"there is no task {name_or_path!r}", fix=did_you_mean(name_or_path, known))
     return from_dict(Task, load_yaml(known[name_or_path]))
+
+
+def with_captured(task: Task, wish: str) -> Task:
+    """The task with captured bodies instead of its own: wish is "cube=NAME,..."; "" changes nothing.
+
+    Raises:
+        UsageError: the wish is not of that form, or the task has no such body.
+    """
+    bodies = dict(task.bodies)
+    for part in (part.strip() for part in wish.split(",") if part.strip()):
+        name, _, captured = (word.strip() for word in part.partition("="))
+        if not captured:
+            raise UsageError(f"--bodies: {part!r}", why="BODY=NAME is needed, such as cube=mug")
+        if name not in bodies:
+            known = list(bodies) or ["none"]
+            raise UsageError(f"--bodies: task {task.task!r} has no body {name!r}", fix=did_you_mean(name, known))
+        own = bodies[name]
+        bodies[name] = Item(own.init, scene=captured, friction=own.friction, fixed=own.fixed)
+    return dataclasses.replace(task, bodies=bodies)
 
 
 def bundled(folder: str) -> dict[str, Path]:

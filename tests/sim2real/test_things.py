@@ -34,7 +34,9 @@ def with_mug(scene: Scene) -> Scene:
     arrays = (surface.points, np.log(np.full((n, 3), 0.004)), np.tile([1.0, 0, 0, 0], (n, 1)), np.full(n, 3.0), sh)
     rows = Gaussians.static(*(torch.from_numpy(a.astype(np.float32)) for a in arrays))
     rows = replace(rows, object_id=torch.full_like(rows.object_id, 1), kind=torch.full_like(rows.kind, RIGID))
-    table = replace(scene.gaussians, sh=torch.cat([scene.gaussians.sh, torch.zeros(len(scene.gaussians.means), 3, 3)], 1))
+    table = replace(
+        scene.gaussians, sh=torch.cat([scene.gaussians.sh, torch.zeros(len(scene.gaussians.means), 3, 3)], 1)
+    )
     track = Track(np.array([0.0]), torch.tensor(MUG[None], dtype=torch.float32), torch.tensor([[1.0, 0, 0, 0]]))
     return replace(scene, gaussians=Gaussians.concat([table, rows]), bodies=[Body("mug", 1, "object", None, track)])
 
