@@ -4,6 +4,7 @@
 {above: [a, b], height: 0.05}       a is at least `height` higher than b
 {inside: [body, place]}             the body's middle lies over the place's disc, its underside within 2 cm of it
 {on_top: [a, b], dist: 0.02}        a touches b from above, its middle within `dist` of b's sideways (b: also table)
+{inserted: [a, b], depth: 0.02}     a reaches at least `depth` into the hole of the socket b
 {lifted: body, height: 0.05}        its underside is at least `height` over the table
 {grasped: body}                     every finger touches it
 {released: body}                    no finger touches it
@@ -32,7 +33,8 @@ if TYPE_CHECKING:
 Points = Mapping[str, NDArray[np.float64]]
 Bools = NDArray[np.bool_]
 BRANCHES = ("all", "any", "not", "held")
-ANY = ("point", "body", "place")
+BODY = ("body", "socket")
+ANY = ("point", "place", *BODY)
 SET_DOWN = 0.02  # m, between a body's underside and the place it is inside of
 RESTING = 0.012  # m, between a body's underside and the top of what it is on
 MISSING = 0.05  # m, that counts for a touch or a turn that is not there
@@ -50,17 +52,19 @@ class Leaf(NamedTuple):
 LEAVES = {
     "near": Leaf((ANY, ANY), "dist"),
     "above": Leaf((ANY, ANY), "height"),
-    "inside": Leaf((("body",), ("place",))),
-    "on_top": Leaf((("body",), ("body", "support")), "dist", default=0.02),
-    "lifted": Leaf((("body",),), "height"),
-    "grasped": Leaf((("body",),)),
-    "released": Leaf((("body",),)),
-    "touching": Leaf((("body",), ("body", "gripper", "support"))),
-    "upright": Leaf((("body",),), "deg", "degrees", 10.0),
-    "still": Leaf((("body",),), "speed", "m/s", 0.05),
+    "inside": Leaf((BODY, ("place",))),
+    "on_top": Leaf((BODY, (*BODY, "support")), "dist", default=0.02),
+    "inserted": Leaf((BODY, ("socket",)), "depth", default=0.02),
+    "lifted": Leaf((BODY,), "height"),
+    "grasped": Leaf((BODY,)),
+    "released": Leaf((BODY,)),
+    "touching": Leaf((BODY, (*BODY, "gripper", "support"))),
+    "upright": Leaf((BODY,), "deg", "degrees", 10.0),
+    "still": Leaf((BODY,), "speed", "m/s", 0.05),
 }
 NOUNS = {
-    "point": "a point", "body": "a body", "place": "a place", "gripper": "the gripper", "support": "the table",
+    "point": "a point", "body": "a body", "place": "a place", "socket": "a socket", "gripper": "the gripper",
+    "support": "the table",
 }  # fmt: skip
 
 
@@ -108,7 +112,7 @@ def _check_leaf(name: str, tree: dict[str, Any], kinds: Mapping[str, str]) -> No
         if thing not in kinds:
             raise UsageError(f"predicate {name!r} names {thing!r}", fix=did_you_mean(str(thing), kinds))
         if kinds[thing] not in accepted:
-            wanted = " or ".join(NOUNS[kind] for kind in accepted)
+            wanted = " or ".join(NOUNS[kind] for kind in accepted if kind != "socket" or "body" not in accepted)
             raise UsageError(f"predicate {name!r} needs {wanted}", why=f"{thing!r} is {NOUNS[kinds[thing]]}")
     if name in ("grasped", "released") and "gripper" not in kinds:
         raise UsageError(f"predicate {name!r} needs a gripper", fix="Set control.gripper: true.")
@@ -162,6 +166,10 @@ def _of_bodies(tree: Mapping[str, Any], facts: Facts) -> Bools:
         close = np.abs(facts.bottom(a) - facts.top(b)) < RESTING
         level = close if b == "table" else close & (facts.sideways(a, b) < threshold)
         return level & facts.touching(a, b)
+    if name == "inserted":
+        a, b = given
+        within = facts.sideways(a, b) < facts.things[b].half[:2].min()
+        return within & (facts.top(b) - facts.bottom(a) >= threshold)
     if name == "lifted":
         return facts.bottom(given) - facts.table >= threshold
     if name == "grasped":
@@ -201,6 +209,10 @@ def _lack(tree: Mapping[str, Any], facts: Facts) -> NDArray[np.float64]:
         a, b = tree["on_top"]
         sideways = 0.0 if b == "table" else facts.sideways(a, b)
         return np.hypot(sideways, facts.bottom(a) - facts.top(b)) + 1e-3
+    if "inserted" in tree:
+        a, b = tree["inserted"]
+        missing = np.maximum(tree.get("depth", 0.02) - (facts.top(b) - facts.bottom(a)), 0.0)
+        return np.hypot(facts.sideways(a, b), missing)
     if "lifted" in tree:
         return np.maximum(tree["height"] - (facts.bottom(tree["lifted"]) - facts.table), 0.0)
     if "grasped" in tree:

@@ -8,7 +8,8 @@
     - {push: [puck, goal], back: 0.05, height: 0.02}    from behind, along the table
 
 A step ends when the tool is within `tol` of its goal and `wait` control steps have passed, or after `limit`; the last
-one stays. The expert reads the simulator's truth, as a person who labels data would.
+one stays. Who drops what is carried, or loses what is pushed, begins again. The expert reads the simulator's truth, as
+a person who labels data would.
 """
 
 from __future__ import annotations
@@ -90,7 +91,7 @@ def check_script(steps: Sequence[Step], kinds: Mapping[str, str]) -> None:
             if name is not None and name not in kinds:
                 raise UsageError(f"step {number + 1} of the expert names {name!r}", fix=did_you_mean(name, kinds))
         for name in bodies:
-            if name is not None and kinds[name] != "body":
+            if name is not None and kinds[name] not in ("body", "socket"):
                 raise UsageError(f"step {number + 1} of the expert needs a body", why=f"{name!r} is none")
         if step.push is not None and len(step.push) != 2:
             raise UsageError(f"step {number + 1} of the expert pushes {step.push!r}", why="[body, place] is needed")
@@ -113,7 +114,7 @@ class Script:
 
     def wish(self, row: int, facts: Facts, tool_yaw: float) -> Wish:
         """What is wanted of environment `row` now; goes on to the next step where one is done."""
-        while True:
+        for _ in range(2 * len(self.steps)):  # a step may be done at once
             step = self.steps[self.phase[row]]
             if step.grip is not None:
                 self.grip[row] = step.grip
@@ -126,14 +127,18 @@ class Script:
                 body, place = (facts[name][row, :2] for name in step.push)
                 there = float(np.hypot(*(body - place))) < step.tol
                 if not there and _lost(step, row, facts):
-                    self.phase[row], self.waited[row] = 0, 0
+                    self.restart(np.array([row]))
                     continue
+            if step.carry is not None and not facts.fingers_on(step.carry)[row].any():
+                self.restart(np.array([row]))  # it was dropped
+                continue
             done = (there and self.waited[row] >= step.wait) or self.waited[row] >= step.limit
             if last or not done:
                 self.waited[row] += 1
                 return Wish(position, yaw, float(self.grip[row]), step.push is not None)
             self.phase[row] += 1
             self.waited[row] = 0
+        return Wish(facts["tcp"][row].copy(), None, float(self.grip[row]), True)
 
 
 def _goal(step: Step, row: int, facts: Facts, tool_yaw: float, anchor: Array) -> tuple[Array, float | None]:

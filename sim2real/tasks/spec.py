@@ -139,13 +139,14 @@ class Task:
             raise ValueError("a task without a target needs an expert script")
 
     def kinds(self) -> dict[str, str]:
-        """What each name stands for: point, body, place, support (the table) or gripper."""
+        """What each name stands for: point, body, socket, place, support (the table) or gripper."""
         kinds = {"tcp": "point", "table": "support"}
         if self.target is not None:
             kinds["target"] = "point"
         if self.control.gripper:
             kinds["gripper"] = "gripper"
-        return kinds | dict.fromkeys(self.places, "place") | dict.fromkeys(self.bodies, "body")
+        bodies = {name: "socket" if item.shape == "socket" else "body" for name, item in self.bodies.items()}
+        return kinds | dict.fromkeys(self.places, "place") | bodies
 
     @property
     def simple(self) -> bool:
