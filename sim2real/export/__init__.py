@@ -17,6 +17,7 @@ from sim2real.config import ExportOptions
 
 TARGETS = {
     "mujoco": "sim2real.export.mujoco",
+    "usd": "sim2real.export.usd",
     "pybullet": "sim2real.export.pybullet",
 }
 LIST = "list"

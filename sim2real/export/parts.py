@@ -124,6 +124,61 @@ def robot_parts(model: mujoco.MjModel, robot: RobotModel, home_qpos: Array) -> t
     return tuple(parts)
 
 
+@dataclass(frozen=True, eq=False)
+class Segment:
+    """One joint as URDF and USD mean them: the child stands at origin @ move(q) in its parent; joint None: fixed.
+
+    parent None: the world. child: a part's name, or (part, joint) for the massless link at a joint's anchor.
+    """
+
+    joint: PartJoint | None
+    parent: str | tuple[str, str] | None
+    child: str | tuple[str, str]
+    origin: Array
+
+
+def segments(part: Part) -> list[Segment]:
+    """The joints from a part's parent to it.
+
+    With T0 the part's pose in its parent, p_j the anchors and z_j the zeros of its joints, it stands at
+
+        T0 prod_j [Trans(p_j) Move_j(q_j - z_j) Trans(-p_j)]
+
+    A link moves about its own origin there, so all but a single joint anchored at that origin get a link of their own.
+    """
+    found: list[Segment] = []
+    reach, parent = part.parent_from_part, part.parent
+    at: str | tuple[str, str] | None = parent
+    for number, joint in enumerate(part.joints):
+        last = number == len(part.joints) - 1 and not joint.anchor.any()
+        child: str | tuple[str, str] = part.name if last else (part.name, joint.name)
+        origin = reach @ shifted(joint.anchor) @ moved(joint, -joint.zero)
+        found.append(Segment(joint, at, child, origin))
+        at, reach = child, shifted(-joint.anchor)
+        if last:
+            return found
+    return [*found, Segment(None, at, part.name, reach)]
+
+
+def moved(joint: PartJoint, q: float) -> Array:
+    """[4, 4] of a joint at q, about its own anchor."""
+    pose = np.eye(4)
+    if joint.kind == "prismatic":
+        pose[:3, 3] = q * joint.axis
+        return pose
+    x, y, z = joint.axis
+    cross = np.array([[0, -z, y], [z, 0, -x], [-y, x, 0]])
+    pose[:3, :3] += np.sin(q) * cross + (1 - np.cos(q)) * cross @ cross  # Rodrigues
+    return pose
+
+
+def shifted(by: Array) -> Array:
+    """[4, 4] of a translation [3]."""
+    pose = np.eye(4)
+    pose[:3, 3] = by
+    return pose
+
+
 def bench_shapes(model: mujoco.MjModel) -> tuple[Shape, ...]:
     """What stands still: the table, the boxes on it and whatever the robot's file fixes to the world."""
     shapes = _shapes_by_body(model)

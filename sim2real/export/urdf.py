@@ -1,10 +1,8 @@
 """URDF files: `robot.urdf` (its root link `world` is the scene's world), `bench.urdf`, one per body.
 
-joints    a part stands at T0 prod_j [Trans(p_j) Move_j(q_j - zero_j) Trans(-p_j)] in its parent, with T0 its pose there
-          and p_j the anchor of joint j. URDF moves a link about its own origin, so a joint that is anchored elsewhere,
-          or is one of several, gets a link without shape at its anchor.
-inertia   about the centre of mass, in the principal frame: the off-diagonal entries are 0.
-capsules  a cylinder and two spheres, which is the same set of points and is in the standard.
+    joints    `parts.segments`: a link without shape where URDF cannot say it in one joint
+    inertia   about the centre of mass, in the principal frame: the off-diagonal entries are 0
+    capsules  a cylinder and two spheres, which is the same set of points and is in the standard
 """
 
 from __future__ import annotations
@@ -20,7 +18,7 @@ from numpy.typing import NDArray
 from recon.core.files import write_bytes
 from sim2real.export.cargo import Cargo
 from sim2real.export.header import file_names, joint_names
-from sim2real.export.parts import Part, PartJoint, Shape
+from sim2real.export.parts import Part, PartJoint, Shape, segments, shifted
 from sim2real.export.surfaces import by_colour, shapes_surface, write_link_glb, write_obj, write_surface_glb
 from sim2real.export.things import Thing
 
@@ -62,7 +60,7 @@ def _robot(cargo: Cargo, folder: Path, names: dict[str, str], visual: str) -> ET
     for part in cargo.parts:
         _link(root, part, folder, names[part.name], visual)
     for part in cargo.parts:
-        _chain(root, part, ROOT if part.parent is None else names[part.parent], names[part.name], joints, cargo)
+        _chain(root, part, names, joints, cargo)
     return root
 
 
@@ -81,23 +79,22 @@ def _link(root: ET.Element, part: Part, folder: Path, name: str, visual: str) ->
     _contact(link, part.shapes)
 
 
-def _chain(
-    root: ET.Element, part: Part, parent: str, name: str, joints: dict[str, str], cargo: Cargo
-) -> None:  # fmt: skip
-    """The joints from `parent` to `name`; links in between for all but a single joint anchored at the part's origin."""
-    reach = part.parent_from_part
-    for number, joint in enumerate(part.joints):
-        last = number == len(part.joints) - 1 and not joint.anchor.any()
-        child = name if last else f"{name}__{joints[joint.name]}"
-        if not last:
-            between = ET.SubElement(root, "link", name=child)
-            _inertial(between, NO_MASS, np.zeros(3), np.eye(3), np.full(3, NO_MASS))
-        origin = reach @ _shifted(joint.anchor) @ _moved(joint, -joint.zero)
-        _joint(root, joint, joints, parent, child, origin, cargo)
-        parent, reach = child, _shifted(-joint.anchor)
-        if last:
-            return
-    _fixed(root, f"{parent}_to_{name}", parent, name, reach)
+def _chain(root: ET.Element, part: Part, names: dict[str, str], joints: dict[str, str], cargo: Cargo) -> None:
+    """The joints from a part's parent to it, with the links in between that some need."""
+
+    def link_name(place: str | tuple[str, str] | None) -> str:
+        if isinstance(place, tuple):
+            return f"{names[place[0]]}__{joints[place[1]]}"
+        return ROOT if place is None else names[place]
+
+    for segment in segments(part):
+        parent, child = link_name(segment.parent), link_name(segment.child)
+        if isinstance(segment.child, tuple):
+            _inertial(ET.SubElement(root, "link", name=child), NO_MASS, np.zeros(3), np.eye(3), np.full(3, NO_MASS))
+        if segment.joint is None:
+            _fixed(root, f"{parent}_to_{child}", parent, child, segment.origin)
+        else:
+            _joint(root, segment.joint, joints, parent, child, segment.origin, cargo)
 
 
 def _joint(
@@ -124,24 +121,6 @@ def _joint(
             ET.SubElement(
                 element, "mimic", joint=names[c.leader], multiplier=_number(slope), offset=_number(offset)
             )  # fmt: skip
-
-
-def _moved(joint: PartJoint, q: float) -> Array:
-    """[4, 4] of a joint at q, about its own anchor."""
-    pose = np.eye(4)
-    if joint.kind == "prismatic":
-        pose[:3, 3] = q * joint.axis
-        return pose
-    x, y, z = joint.axis
-    cross = np.array([[0, -z, y], [z, 0, -x], [-y, x, 0]])
-    pose[:3, :3] += np.sin(q) * cross + (1 - np.cos(q)) * cross @ cross  # Rodrigues
-    return pose
-
-
-def _shifted(by: Array) -> Array:
-    pose = np.eye(4)
-    pose[:3, 3] = by
-    return pose
 
 
 # ------------------------------------------------------------------ bench and bodies
@@ -214,7 +193,7 @@ def _collisions(link: ET.Element, shapes: Sequence[Shape], folder: Path, stem: s
 
 
 def _with(shape: Shape, kind: str, size: tuple[float, ...], offset: Array) -> Shape:
-    pose = shape.part_from_shape @ _shifted(offset)
+    pose = shape.part_from_shape @ shifted(offset)
     return Shape(shape.name, kind, size, pose, shape.friction, shape.rgba)
 
 
