@@ -18,6 +18,8 @@ from sim2real.config import ExportOptions
 TARGETS = {
     "mujoco": "sim2real.export.mujoco",
     "usd": "sim2real.export.usd",
+    "robotwin": "sim2real.export.sapien",
+    "maniskill": "sim2real.export.sapien",
     "pybullet": "sim2real.export.pybullet",
 }
 LIST = "list"

@@ -128,7 +128,10 @@ def _joint(
 
 def _bench(cargo: Cargo, folder: Path, visual: str) -> ET.Element:
     root = ET.Element("robot", name="bench")
+    # two links: readers take a lone one for a loose body
+    _inertial(ET.SubElement(root, "link", name=ROOT), 0.0, np.zeros(3), np.eye(3), np.zeros(3))
     link = ET.SubElement(root, "link", name="bench")
+    _fixed(root, "world_to_bench", ROOT, "bench", np.eye(4))
     _inertial(link, 0.0, np.zeros(3), np.eye(3), np.zeros(3))
     surface = cargo.bench_surface or shapes_surface(cargo.fixed)
     if visual == "glb":

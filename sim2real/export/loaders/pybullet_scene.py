@@ -63,11 +63,11 @@ class Bench:
                 )
             elif first in names or second in names:  # the other one is the bench
                 link = links[first if first in names else second]
-                p.setCollisionFilterPair(self.robot, self.bench, link, -1, 0, physicsClientId=self.client)
+                p.setCollisionFilterPair(self.robot, self.bench, link, 0, 0, physicsClientId=self.client)
         for entry in self.header["robot"]["links"]:
             if entry["fixed"]:
                 p.setCollisionFilterPair(
-                    self.robot, self.bench, links[entry["name"]], -1, 0, physicsClientId=self.client
+                    self.robot, self.bench, links[entry["name"]], 0, 0, physicsClientId=self.client
                 )
 
     def reset(self) -> None:
@@ -84,7 +84,8 @@ class Bench:
             p.resetJointState(self.robot, self.joints[name], value, physicsClientId=self.client)
 
     def command(self, positions: dict[str, float]) -> None:
-        """Position servos: Bullet's own, as strong as the robot's."""
+        """Position servos: Bullet's own, as strong as the robot's. Coupled joints follow unless they are named."""
+        positions = completed(self.header, positions)
         for joint in self.header["robot"]["joints"]:
             if joint["name"] in positions:
                 force = (joint["servo"] or {}).get("force")
@@ -118,6 +119,26 @@ class Bench:
             inner = p.getDynamicsInfo(body, -1, physicsClientId=self.client)[3:5]
             found[name] = _pose(*p.multiplyTransforms(position, turn, *p.invertTransform(*inner)))
         return found
+
+    def masses(self) -> dict[str, tuple[float, list[float]]]:
+        """Mass (kg) and principal moments (kg m^2) of every link and body."""
+        bodies = {name: (self.robot, number) for name, number in self.links.items()}
+        bodies.update({name: (body, -1) for name, body in self.things.items()})
+        found = {}
+        for name, (body, number) in bodies.items():
+            info = p.getDynamicsInfo(body, number, physicsClientId=self.client)
+            found[name] = (float(info[0]), [float(v) for v in info[2]])
+        return found
+
+
+def completed(header: dict[str, Any], positions: dict[str, float]) -> dict[str, float]:
+    """With the coupled joints whose leader is named: q = follower_zero + sum_k a_k (q_leader - leader_zero)^k."""
+    whole = dict(positions)
+    for c in header["robot"]["couplings"]:
+        if c["leader"] in whole and c["follower"] not in whole:
+            x = whole[c["leader"]] - c["leader_zero"]
+            whole[c["follower"]] = c["follower_zero"] + sum(a * x**k for k, a in enumerate(c["polynomial"]))
+    return whole
 
 
 def _pose(position: Any, turn: Any) -> np.ndarray:
