@@ -20,6 +20,8 @@ TARGETS = {
     "usd": "sim2real.export.usd",
     "robotwin": "sim2real.export.sapien",
     "maniskill": "sim2real.export.sapien",
+    "newton": "sim2real.export.newton",
+    "mujoco-warp": "sim2real.export.mujoco_warp",
     "pybullet": "sim2real.export.pybullet",
 }
 LIST = "list"
