@@ -112,6 +112,12 @@ class _Writer:
         """Gf.Quatf of a rotation [3, 3]."""
         return self.u.Gf.Quatf(*matrix_to_quat(rotation).tolist())
 
+    def surface(self, place: str, vertices: Array, faces: Array, colour: Array, covered: bool) -> None:
+        """What is looked at; only a proxy where Gaussians lie on it (covered), which it would hide."""
+        mesh = self.mesh(place, vertices, faces, colour)
+        if covered:
+            mesh.CreatePurposeAttr(self.u.UsdGeom.Tokens.proxy)
+
     def mesh(self, place: str, vertices: Array, faces: Array, colour: Array) -> Any:
         """Triangles with one colour [3] or one per vertex [V, 3], sRGB 0 to 1."""
         u, mesh = self.u, self.u.UsdGeom.Mesh.Define(self.stage, place)
@@ -185,7 +191,8 @@ def _bench(writer: _Writer, cargo: Cargo) -> None:
     writer.xform("/World/bench", np.eye(4))
     surface = cargo.bench_surface if cargo.bench_surface is not None else shapes_surface(cargo.fixed)
     colours = np.asarray(surface.visual.vertex_colors, float)[:, :3] / 255  # type: ignore[union-attr]
-    writer.mesh("/World/bench/surface", surface.vertices, surface.faces, colours)
+    covered = len(cargo.skins[WORLD_SKIN].gaussians) > 0
+    writer.surface("/World/bench/surface", surface.vertices, surface.faces, colours, covered)
     for number, shape in enumerate(cargo.fixed):
         writer.shape(f"/World/bench/shape_{number:03d}", shape)
 
@@ -224,12 +231,13 @@ def _link(writer: _Writer, cargo: Cargo, part: Part, place: str, pose: Array) ->
         prim.AddAppliedSchema("PhysxRigidBodyAPI")
         flag = prim.CreateAttribute("physxRigidBody:disableGravity", writer.u.Sdf.ValueTypeNames.Bool)
         flag.Set(True)
+    skin = cargo.skins.get(part.name)
+    covered = skin is not None and len(skin.gaussians) > 0
     for number, (vertices, faces, rgba) in enumerate(by_colour(part.meshes)):
-        writer.mesh(f"{place}/surface_{number}", vertices, faces, np.array(rgba[:3]))
+        writer.surface(f"{place}/surface_{number}", vertices, faces, np.array(rgba[:3]), covered)
     for number, shape in enumerate(part.shapes):
         writer.shape(f"{place}/shape_{number:03d}", shape)
-    skin = cargo.skins.get(part.name)
-    if skin is not None and len(skin.gaussians):
+    if skin is not None and covered:
         define_gaussians(writer.u, writer.stage, f"{place}/gaussians", skin.gaussians)
 
 
@@ -297,12 +305,13 @@ def _things(writer: _Writer, cargo: Cargo, names: dict[str, str]) -> None:
         place = f"/World/things/{names[thing.name]}"
         writer.body(place, thing.world_from_thing, thing.mass, thing.center, *thing.principal)
         colours = np.asarray(thing.surface.visual.vertex_colors, float)[:, :3] / 255  # type: ignore[union-attr]
-        writer.mesh(f"{place}/surface", thing.surface.vertices, thing.surface.faces, colours)
+        skin = cargo.skins.get(thing.name)
+        covered = skin is not None and len(skin.gaussians) > 0
+        writer.surface(f"{place}/surface", thing.surface.vertices, thing.surface.faces, colours, covered)
         for number, piece in enumerate(thing.pieces):
             shape = Shape("", "hull", (), np.eye(4), thing.friction, (*thing.colour, 1.0), piece)
             writer.shape(f"{place}/shape_{number:03d}", shape)
-        skin = cargo.skins.get(thing.name)
-        if skin is not None and len(skin.gaussians):
+        if skin is not None and covered:
             define_gaussians(writer.u, writer.stage, f"{place}/gaussians", skin.gaussians)
 
 

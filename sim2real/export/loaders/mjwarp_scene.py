@@ -14,6 +14,8 @@ from typing import Any
 import mujoco
 import numpy as np
 
+UNSEEN = 5  # a group of geoms
+
 
 class Splats:
     """splats.npz: position [N, 3] m, rotation [N, 4] wxyz, scale [N, 3] m, rgba [N, 4], each in its carrier's frame.
@@ -58,7 +60,11 @@ def picture(folder: str | Path, camera: str, scale: float = 1.0, meshes: bool = 
     """uint8 [H, W, 3] of the scene at rest by MuJoCo Warp. meshes: draw MuJoCo's geoms too, over what they hide."""
     import mujoco_warp
 
-    model = mujoco.MjModel.from_xml_path(str(Path(folder) / "scene.xml"))
+    spec = mujoco.MjSpec.from_file(str(Path(folder) / "scene.xml"))
+    # MuJoCo Warp 4.0.0 ends with a memory fault where there is no geom at all to draw: one that nothing sees
+    spec.worldbody.add_geom(type=mujoco.mjtGeom.mjGEOM_SPHERE, size=[1e-3, 0, 0], pos=[0, 0, -100], group=UNSEEN,
+                            contype=0, conaffinity=0)  # fmt: skip
+    model = spec.compile()
     data = mujoco.MjData(model)
     model.opt.disableflags &= ~int(mujoco.mjtDisableBit.mjDSBL_AUTORESET)  # a flag MuJoCo Warp does not know
     mujoco.mj_resetDataKeyframe(model, data, model.key("rest").id)
@@ -69,7 +75,7 @@ def picture(folder: str | Path, camera: str, scale: float = 1.0, meshes: bool = 
     # pixels of this picture: focal lengths and principal points are kept in metres on the sensor
     context = mujoco_warp.create_render_context(
         model, nworld=1, cam_res=(width, height), render_rgb=True, cam_active=[index],
-        enabled_geom_groups=[0, 1, 2] if meshes else [], **Splats(folder).at(model, data),
+        enabled_geom_groups=[0, 1, 2, UNSEEN] if meshes else [UNSEEN], **Splats(folder).at(model, data),
     )  # fmt: skip
     on_device, state = mujoco_warp.put_model(model), mujoco_warp.put_data(model, data)
     mujoco_warp.kinematics(on_device, state)

@@ -29,7 +29,8 @@ class Bench:
         self.header: dict[str, Any] = json.loads((folder / "scene.json").read_text(encoding="utf-8"))
         builder = newton.ModelBuilder(up_axis=newton.Axis.Z)
         newton.solvers.SolverMuJoCo.register_custom_attributes(builder)
-        ignored = None if gaussians else [".*/gaussians", ".*/still"]  # physics alone: no trees over Gaussians to build
+        # either Gaussians or surfaces: a surface would hide the Gaussians that lie on it
+        ignored = [".*/surface.*"] if gaussians else [".*/gaussians", ".*/still"]
         builder.add_usd(str(folder / "scene.usdc"), ignore_paths=ignored)
         self._compensate_gravity(builder)
         self.model = builder.finalize(device=device)
