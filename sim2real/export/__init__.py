@@ -23,6 +23,8 @@ TARGETS = {
     "newton": "sim2real.export.newton",
     "mujoco-warp": "sim2real.export.mujoco_warp",
     "pybullet": "sim2real.export.pybullet",
+    "lerobot-envhub": "sim2real.export.lerobot_envhub",
+    "rlinf": "sim2real.export.rlinf",
 }
 LIST = "list"
 

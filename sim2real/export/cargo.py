@@ -36,7 +36,8 @@ class Cargo:
     """One scene made ready to leave.
 
     Attributes:
-        name: Of the scene's folder.
+        name, folder: Of the scene.
+        robot_file, base: The robot's description, and its link that the rig places.
         scene, rig: As loaded; the rig in the scene's world.
         world: Spec and model with robot, bench and things; `model` is what targets are compared with.
         model: Compiled, things included (free joints after the robot's own).
@@ -51,6 +52,9 @@ class Cargo:
     """
 
     name: str
+    folder: Path
+    robot_file: Path
+    base: str
     scene: Scene
     rig: Rig
     world: World
@@ -95,7 +99,10 @@ def load_cargo(folder: Path, robot: Path | None = None) -> Cargo:
     poses = [value for thing in things for value in thing.free_qpos()]
     parts = robot_parts(model, described, world.arm.home_qpos)
     return Cargo(
-        name=folder.name,
+        name=folder.resolve().name,
+        folder=folder,
+        robot_file=file,
+        base=described.base,
         scene=scene,
         rig=rig,
         world=world,

@@ -36,7 +36,7 @@ def write(cargo: Cargo, folder: Path) -> None:
         InputError: a file of the robot is missing, or the result is not the model that was meant.
     """
     spec = cargo.world.spec.copy()
-    _copy_assets(spec, folder, Path(cargo.world.spec.modelfiledir or "."))
+    copy_assets(spec, folder, Path(cargo.world.spec.modelfiledir or "."))
     _name_piece_files(spec, cargo, folder)
     for camera in cargo.rig.cameras.values():
         _add_camera(spec, camera.pinhole())
@@ -67,7 +67,7 @@ def _name_piece_files(spec: mujoco.MjSpec, cargo: Cargo, folder: Path) -> None:
             mesh.file = file
 
 
-def _copy_assets(spec: mujoco.MjSpec, stage: Path, source: Path) -> None:
+def copy_assets(spec: mujoco.MjSpec, stage: Path, source: Path) -> None:
     """Copy every mesh and texture beside scene.xml and name it relative to the folder. source: of the robot's files."""
     taken: dict[str, Path] = {}
     for folder, directory, items in (
