@@ -22,6 +22,7 @@ TARGETS = {
     "maniskill": "sim2real.export.sapien",
     "newton": "sim2real.export.newton",
     "mujoco-warp": "sim2real.export.mujoco_warp",
+    "genesis": "sim2real.export.genesis",
     "pybullet": "sim2real.export.pybullet",
     "lerobot-envhub": "sim2real.export.lerobot_envhub",
     "rlinf": "sim2real.export.rlinf",
