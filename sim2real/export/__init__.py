@@ -16,16 +16,23 @@ from recon.core.events import Artifact, Event, Message
 from sim2real.config import ExportOptions
 
 TARGETS = {
-    "mujoco": "sim2real.export.mujoco",
-    "usd": "sim2real.export.usd",
-    "robotwin": "sim2real.export.sapien",
-    "maniskill": "sim2real.export.sapien",
-    "newton": "sim2real.export.newton",
-    "mujoco-warp": "sim2real.export.mujoco_warp",
-    "genesis": "sim2real.export.genesis",
-    "pybullet": "sim2real.export.pybullet",
-    "lerobot-envhub": "sim2real.export.lerobot_envhub",
-    "rlinf": "sim2real.export.rlinf",
+    name: f"sim2real.export.{module}"
+    for name, module in (
+        ("mujoco", "mujoco"),
+        ("mujoco-warp", "mujoco_warp"),
+        ("usd", "usd"),
+        ("newton", "newton"),
+        ("robotwin", "sapien"),
+        ("maniskill", "sapien"),
+        ("genesis", "genesis"),
+        ("pybullet", "pybullet"),
+        ("lerobot-envhub", "lerobot_envhub"),
+        ("rlinf", "rlinf"),
+        ("discoverse", "discoverse"),
+        ("gausscam", "gausscam"),
+        ("polaris", "polaris"),
+        ("spz", "spz"),
+    )
 }
 LIST = "list"
 

@@ -8,7 +8,7 @@
     /World/robot/joints/<joint>  limits (degrees or m), DriveAPI; `root` fixes the base
     /World/things/<body>         RigidBodyAPI, MassAPI, convex pieces, surface, `gaussians`
     /World/still                 Gaussians of the world (ParticleField3DGaussianSplat)
-    /World/cameras/<name>        exact focal lengths and principal points: see `_camera`
+    /World/cameras/<name>        exact focal lengths and principal points: see `write_camera`
 """
 
 from __future__ import annotations
@@ -21,13 +21,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recon.core.errors import UnavailableError
+from recon.geometry.camera import Camera
 from recon.geometry.convert import opengl_from_opencv_pose
 from recon.geometry.pose import invert_pose
 from recon.geometry.quaternion import matrix_to_quat
 from recon.scene.formats.usd import define_gaussians, pxr
 from sim2real.export.cargo import Cargo
 from sim2real.export.folder import copy_script, write_splats
-from sim2real.export.header import file_names, joint_names, write_header
+from sim2real.export.header import file_names, joint_names, plain_names, write_header
 from sim2real.export.parts import Part, Segment, Shape, segments
 from sim2real.export.skins import WORLD_SKIN
 from sim2real.export.surfaces import by_colour, shapes_surface
@@ -55,7 +56,7 @@ def write(cargo: Cargo, folder: Path) -> None:
 
 def write_stage(cargo: Cargo, path: Path) -> None:
     """Write the stage."""
-    u = _modules(path)
+    u = modules(path)
     stage = u.Usd.Stage.CreateNew(str(path))
     u.UsdGeom.SetStageUpAxis(stage, u.UsdGeom.Tokens.z)
     u.UsdGeom.SetStageMetersPerUnit(stage, 1.0)
@@ -67,19 +68,19 @@ def write_stage(cargo: Cargo, path: Path) -> None:
     physics.CreateGravityMagnitudeAttr(float(np.linalg.norm(gravity)))
     physics.CreateGravityDirectionAttr(u.Gf.Vec3f(*(gravity / max(np.linalg.norm(gravity), 1e-9)).tolist()))
     names = file_names(cargo)
-    writer = _Writer(u, stage)
+    writer = StageWriter(u, stage, "/World/materials")
     _bench(writer, cargo)
     _robot(writer, cargo, names)
     _things(writer, cargo, names)
     if len(cargo.skins[WORLD_SKIN].gaussians):
         define_gaussians(u, stage, "/World/still", cargo.skins[WORLD_SKIN].gaussians)
     u.UsdGeom.Scope.Define(stage, "/World/cameras")
-    for name in cargo.rig.cameras:
-        _camera(writer, cargo, name)
+    for camera in cargo.rig.cameras.values():
+        write_camera(writer, "/World/cameras", camera)
     stage.GetRootLayer().Save()
 
 
-def _modules(path: Path) -> SimpleNamespace:
+def modules(path: Path) -> SimpleNamespace:
     u = pxr(path)
     try:
         from pxr import UsdPhysics, UsdShade
@@ -88,13 +89,15 @@ def _modules(path: Path) -> SimpleNamespace:
     return SimpleNamespace(**vars(u), UsdPhysics=UsdPhysics, UsdShade=UsdShade)
 
 
-class _Writer:
+class StageWriter:
     """A stage with the few things that are made many times."""
 
-    def __init__(self, u: SimpleNamespace, stage: Any) -> None:
-        self.u, self.stage = u, stage
+    def __init__(self, u: SimpleNamespace, stage: Any, materials: str) -> None:
+        """materials: the scope they go to; made at once unless it is ''."""
+        self.u, self.stage, self._place = u, stage, materials
         self._materials: dict[float, Any] = {}
-        u.UsdGeom.Scope.Define(stage, "/World/materials")
+        if materials:
+            u.UsdGeom.Scope.Define(stage, materials)
 
     def xform(self, place: str, pose: Array) -> Any:
         """An Xform at a pose (rigid, in its parent)."""
@@ -136,14 +139,18 @@ class _Writer:
 
     def body(self, place: str, pose: Array, mass: float, center: Array, axes: Array, moments: Array) -> Any:
         """A rigid body with its exact mass."""
-        u, prim = self.u, self.xform(place, pose)
-        u.UsdPhysics.RigidBodyAPI.Apply(prim)
-        api = u.UsdPhysics.MassAPI.Apply(prim)
+        prim = self.xform(place, pose)
+        self.u.UsdPhysics.RigidBodyAPI.Apply(prim)
+        self.mass(prim, mass, center, axes, moments)
+        return prim
+
+    def mass(self, prim: Any, mass: float, center: Array, axes: Array, moments: Array) -> None:
+        """Mass, centre and inertia of a body."""
+        u, api = self.u, self.u.UsdPhysics.MassAPI.Apply(prim)
         api.CreateMassAttr(float(mass))
         api.CreateCenterOfMassAttr(u.Gf.Vec3f(*center.tolist()))
         api.CreateDiagonalInertiaAttr(u.Gf.Vec3f(*moments.tolist()))
         api.CreatePrincipalAxesAttr(self.quat(axes))
-        return prim
 
     def shape(self, place: str, shape: Shape) -> None:
         """Something that collides and is not drawn (purpose guide)."""
@@ -176,7 +183,7 @@ class _Writer:
         """Bind the physics material of that friction."""
         u = self.u
         if friction not in self._materials:
-            place = f"/World/materials/friction_{len(self._materials)}"
+            place = f"{self._place}/friction_{len(self._materials)}"
             made = u.UsdShade.Material.Define(self.stage, place)
             api = u.UsdPhysics.MaterialAPI.Apply(made.GetPrim())
             api.CreateStaticFrictionAttr(friction)
@@ -187,7 +194,7 @@ class _Writer:
         binding.Bind(self._materials[friction], u.UsdShade.Tokens.weakerThanDescendants, "physics")
 
 
-def _bench(writer: _Writer, cargo: Cargo) -> None:
+def _bench(writer: StageWriter, cargo: Cargo) -> None:
     writer.xform("/World/bench", np.eye(4))
     surface = cargo.bench_surface if cargo.bench_surface is not None else shapes_surface(cargo.fixed)
     colours = np.asarray(surface.visual.vertex_colors, float)[:, :3] / 255  # type: ignore[union-attr]
@@ -197,7 +204,7 @@ def _bench(writer: _Writer, cargo: Cargo) -> None:
         writer.shape(f"/World/bench/shape_{number:03d}", shape)
 
 
-def _robot(writer: _Writer, cargo: Cargo, names: dict[str, str]) -> None:
+def _robot(writer: StageWriter, cargo: Cargo, names: dict[str, str]) -> None:
     u, stage = writer.u, writer.stage
     root = writer.xform("/World/robot", np.eye(4))
     u.UsdPhysics.ArticulationRootAPI.Apply(root)
@@ -225,7 +232,7 @@ def _robot(writer: _Writer, cargo: Cargo, names: dict[str, str]) -> None:
         api.CreateFilteredPairsRel().AddTarget(pair[1])
 
 
-def _link(writer: _Writer, cargo: Cargo, part: Part, place: str, pose: Array) -> None:
+def _link(writer: StageWriter, cargo: Cargo, part: Part, place: str, pose: Array) -> None:
     prim = writer.body(place, pose, part.mass, part.center, part.axes, part.moments)
     if part.gravity == 0:
         prim.AddAppliedSchema("PhysxRigidBodyAPI")
@@ -242,7 +249,7 @@ def _link(writer: _Writer, cargo: Cargo, part: Part, place: str, pose: Array) ->
 
 
 def _joint(
-    writer: _Writer, cargo: Cargo, segment: Segment, places: dict[Any, str], joints: dict[str, str], word: str
+    writer: StageWriter, cargo: Cargo, segment: Segment, places: dict[Any, str], joints: dict[str, str], word: str
 ) -> None:  # fmt: skip
     """UsdPhysics moves along the x axis of its frame: both bodies' frames are turned so that it is the joint's axis."""
     u, joint, physics = writer.u, segment.joint, writer.u.UsdPhysics
@@ -270,7 +277,7 @@ def _joint(
     prim.CreateLocalRot1Attr(writer.quat(turn[:3, :3]))
 
 
-def _drive(writer: _Writer, cargo: Cargo, prim: Any, name: str, unit: float) -> None:
+def _drive(writer: StageWriter, cargo: Cargo, prim: Any, name: str, unit: float) -> None:
     """Its servo, a follower's that of its leader; per degree where the joint turns."""
     known = {joint.name: joint for part in cargo.parts for joint in part.joints}
     joint = known[name]
@@ -299,7 +306,7 @@ def _x_to(axis: Array) -> Array:
     return np.stack([axis, second, np.cross(axis, second)], axis=1)
 
 
-def _things(writer: _Writer, cargo: Cargo, names: dict[str, str]) -> None:
+def _things(writer: StageWriter, cargo: Cargo, names: dict[str, str]) -> None:
     writer.u.UsdGeom.Scope.Define(writer.stage, "/World/things")
     for thing in cargo.things:
         place = f"/World/things/{names[thing.name]}"
@@ -315,17 +322,17 @@ def _things(writer: _Writer, cargo: Cargo, names: dict[str, str]) -> None:
             define_gaussians(writer.u, writer.stage, f"{place}/gaussians", skin.gaussians)
 
 
-def _camera(writer: _Writer, cargo: Cargo, name: str) -> None:
+def write_camera(writer: StageWriter, scope: str, original: Camera, here_from_world: Array | None = None) -> None:
     """UsdGeom.Camera: aperture / focal length = pixels / focal in pixels; the offset moves the picture's middle.
 
         horizontalAperture = A, focalLength = A fx / W, verticalAperture = A (H / W) (fx / fy)
         horizontalApertureOffset = (W / 2 - cx) A / W, verticalApertureOffset = (cy - H / 2) A fx / (W fy)
     """
-    camera = cargo.rig.cameras[name].pinhole()
-    u, plain = writer.u, "".join(c if c.isalnum() and c.isascii() else "_" for c in name)
-    prim = u.UsdGeom.Camera.Define(writer.stage, f"/World/cameras/n_{plain}" if not plain[:1].isalpha() else
-                                   f"/World/cameras/{plain}")  # fmt: skip
-    writer.place(prim, invert_pose(opengl_from_opencv_pose(camera.cam_from_world)))
+    camera, u = original.pinhole(), writer.u
+    plain = next(iter(plain_names([camera.name]).values()))
+    prim = u.UsdGeom.Camera.Define(writer.stage, f"{scope}/{plain}")
+    pose = invert_pose(opengl_from_opencv_pose(camera.cam_from_world))
+    writer.place(prim, pose if here_from_world is None else here_from_world @ pose)
     per_pixel, aspect = APERTURE / camera.width, camera.fx / camera.fy
     prim.CreateHorizontalApertureAttr(APERTURE)
     prim.CreateVerticalApertureAttr(per_pixel * camera.height * aspect)
