@@ -9,7 +9,9 @@ from sim2real.export.folder import copy_script, write_splats
 from sim2real.export.header import write_header
 from sim2real.export.urdf import write_urdfs
 
-ABOUT = "URDF of robot, bench and bodies and a static light field of the bench, for Genesis 1.4 (gs-nyx draws it on a GPU)"
+ABOUT = (
+    "URDF of robot, bench and bodies and a static light field of the bench, for Genesis 1.4 (gs-nyx draws it on a GPU)"
+)
 LOSSES = (
     "Gaussians of links and bodies in Genesis' own pictures: its light fields stand still; draw.py draws all of them",
     "shape and softness of contacts: friction is kept, contacts are Genesis' own",

@@ -1,8 +1,8 @@
 """URDF files: `robot.urdf` (its root link `world` is the scene's world), `bench.urdf`, one per body.
 
-    joints    `parts.segments`: a link without shape where URDF cannot say it in one joint
-    inertia   about the centre of mass, in the principal frame: the off-diagonal entries are 0
-    capsules  a cylinder and two spheres, which is the same set of points and is in the standard
+joints    `parts.segments`: a link without shape where URDF cannot say it in one joint
+inertia   about the centre of mass, in the principal frame: the off-diagonal entries are 0
+capsules  a cylinder and two spheres, which is the same set of points and is in the standard
 """
 
 from __future__ import annotations

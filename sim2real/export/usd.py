@@ -1,14 +1,14 @@
 """OpenUSD for Isaac Sim 6 and other readers of UsdPhysics: one `scene.usdc`.
 
-    /World                       Xform, default prim; upAxis Z, metersPerUnit 1, kilogramsPerUnit 1
-    /World/physicsScene          gravity
-    /World/materials/<n>         UsdPhysics materials, one per friction
-    /World/bench                 collision shapes, surface
-    /World/robot                 ArticulationRootAPI; /links/<link>: RigidBodyAPI, MassAPI, shapes, surface, `gaussians`
-    /World/robot/joints/<joint>  limits (degrees or m), DriveAPI; `root` fixes the base
-    /World/things/<body>         RigidBodyAPI, MassAPI, convex pieces, surface, `gaussians`
-    /World/still                 Gaussians of the world (ParticleField3DGaussianSplat)
-    /World/cameras/<name>        exact focal lengths and principal points: see `write_camera`
+/World                       Xform, default prim; upAxis Z, metersPerUnit 1, kilogramsPerUnit 1
+/World/physicsScene          gravity
+/World/materials/<n>         UsdPhysics materials, one per friction
+/World/bench                 collision shapes, surface
+/World/robot                 ArticulationRootAPI; /links/<link>: RigidBodyAPI, MassAPI, shapes, surface, `gaussians`
+/World/robot/joints/<joint>  limits (degrees or m), DriveAPI; `root` fixes the base
+/World/things/<body>         RigidBodyAPI, MassAPI, convex pieces, surface, `gaussians`
+/World/still                 Gaussians of the world (ParticleField3DGaussianSplat)
+/World/cameras/<name>        exact focal lengths and principal points: see `write_camera`
 """
 
 from __future__ import annotations
@@ -325,8 +325,8 @@ def _things(writer: StageWriter, cargo: Cargo, names: dict[str, str]) -> None:
 def write_camera(writer: StageWriter, scope: str, original: Camera, here_from_world: Array | None = None) -> None:
     """UsdGeom.Camera: aperture / focal length = pixels / focal in pixels; the offset moves the picture's middle.
 
-        horizontalAperture = A, focalLength = A fx / W, verticalAperture = A (H / W) (fx / fy)
-        horizontalApertureOffset = (W / 2 - cx) A / W, verticalApertureOffset = (cy - H / 2) A fx / (W fy)
+    horizontalAperture = A, focalLength = A fx / W, verticalAperture = A (H / W) (fx / fy)
+    horizontalApertureOffset = (W / 2 - cx) A / W, verticalApertureOffset = (cy - H / 2) A fx / (W fy)
     """
     camera, u = original.pinhole(), writer.u
     plain = next(iter(plain_names([camera.name]).values()))

@@ -1,6 +1,6 @@
 """Run by a target's own interpreter: what its engine makes of an exported folder, as JSON.
 
-    python export_probe.py FOLDER SCRIPT JOINTS.json [drop height m] [seconds]
+python export_probe.py FOLDER SCRIPT JOINTS.json [drop height m] [seconds]
 """
 
 import importlib.util

@@ -1,6 +1,6 @@
 """LeRobot EnvHub entry: `make_env` for the scene in this folder. Needs recon4d with its extra `sim`.
 
-    lerobot-eval --env.type=hub --env.hub_path=USER/REPO --trust_remote_code=true ...
+lerobot-eval --env.type=hub --env.hub_path=USER/REPO --trust_remote_code=true ...
 """
 
 from __future__ import annotations

@@ -43,9 +43,7 @@ class Bench:
         self.joints = {e["name"]: int(starts[joints[e["plain"]]]) for e in self.header["robot"]["joints"]}
         self.dofs = {e["name"]: int(velocities[joints[e["plain"]]]) for e in self.header["robot"]["joints"]}
         children = self.model.joint_child.numpy().tolist()
-        self.free = {
-            t["name"]: int(starts[children.index(self.bodies[t["plain"]])]) for t in self.header["things"]
-        }
+        self.free = {t["name"]: int(starts[children.index(self.bodies[t["plain"]])]) for t in self.header["things"]}
         self._servos()
         self.solver = newton.solvers.SolverMuJoCo(self.model, use_mujoco_cpu=device == "cpu", enable_multiccd=True)
         self.state, self.next = self.model.state(), self.model.state()
