@@ -1,7 +1,7 @@
 """Other simulators: one module per target, each saying what it cannot carry.
 
-A target's module has ABOUT (one line), LOSSES, HOW_TO_OPEN ("{out}" stands for the folder) and write(cargo, folder), which
-fills a staging folder. Everything they need is in `cargo.py`; the list of targets is TARGETS.
+A target's module has ABOUT (one line), LOSSES, HOW_TO_OPEN ("{out}" stands for the folder) and write(cargo, folder),
+which fills a staging folder. Everything they need is in `cargo.py`; the list of targets is TARGETS.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A scene that can leave alone: its folder, its meshes and its robot's files in one place, no path of this machine inside."""
+"""A scene that can leave alone: its folder, meshes and robot in one place, no path of this machine inside."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
 """What leaves for another simulator, in one form that every target reads: robot, bench, bodies, cameras, Gaussians.
 
-All numbers come from the one compiled MuJoCo model that the environment itself steps, so that a target can be held against
-it. Frames: world as in the scene (metres, +z up), links as in the robot's description, bodies as in `bodies/meshes.json`.
+All numbers come from the one compiled MuJoCo model that the environment itself steps, so that a target can be held
+against it. Frames: world as in the scene (metres, +z up), links as in the robot's description, bodies as in
+`bodies/meshes.json`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The environment as LeRobot's evaluation calls it: single environments in a Gymnasium vector, its names of observations."""
+"""The environment as LeRobot's evaluation calls it: single environments in a Gymnasium vector, its keys."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from sim2real.workcell import Workcell, chosen_cameras, open_workcell
 SIZE = 128  # px, of the square pictures
 
 
-class LeRobotEnv(gymnasium.Env):  # type: ignore[type-arg]
+class LeRobotEnv(gymnasium.Env):
     """One environment. Observation: {"pixels": {camera: uint8 [H, W, 3]}, "agent_pos": float32 [2 A + 3]}.
 
     agent_pos and the action are those of `sim2real collect`'s data sets. Success: info["is_success"].
@@ -28,7 +28,7 @@ class LeRobotEnv(gymnasium.Env):  # type: ignore[type-arg]
         self.task, self.task_description = cell.task.task, cell.task.instruction[0]
         self.metadata = {"render_modes": ["rgb_array"], "render_fps": cell.task.control.hz}
         self.render_mode = "rgb_array"
-        single = self._env.single_observation_space
+        single: Any = self._env.single_observation_space
         self.observation_space = gymnasium.spaces.Dict({"pixels": single["rgb"], "agent_pos": single["proprio"]})
         self.action_space = self._env.single_action_space
         self._last: dict[str, Any] = {}
@@ -47,7 +47,7 @@ class LeRobotEnv(gymnasium.Env):  # type: ignore[type-arg]
         told = {"is_success": bool(info["success"][0]), "distance": float(info["distance"][0])}
         return self._single(observation), float(reward[0]), bool(terminated[0]), bool(truncated[0]), told
 
-    def render(self) -> NDArray[np.uint8]:  # type: ignore[override]
+    def render(self) -> NDArray[np.uint8]:
         """The first camera's picture."""
         picture: NDArray[np.uint8] = next(iter(self._last["pixels"].values()))
         return picture

@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 
 from recon.core.files import write_bytes
-from recon.geometry.quaternion import quat_normalize
 from recon.geometry.sh import sh0_to_rgb
+from recon.scene.formats.splats import unit
 from sim2real.export import mujoco
 from sim2real.export.cargo import Cargo
 from sim2real.export.folder import copy_script, write_splats
@@ -36,7 +36,7 @@ def write(cargo: Cargo, folder: Path) -> None:
         rgb = np.clip(sh0_to_rgb(g.sh[:, 0].numpy()), 0, 1)
         opacity = g.logit_opacities.sigmoid().numpy()[:, None]
         columns["position"].append(g.means.numpy())
-        columns["rotation"].append(quat_normalize(g.quats.double().numpy()).astype(np.float32))
+        columns["rotation"].append(unit(g.quats.numpy()))
         columns["scale"].append(g.log_scales.exp().numpy())
         columns["rgba"].append(np.concatenate([rgb, opacity], axis=1).astype(np.float32))
         columns["group"].append(np.full(len(g), number, np.int32))

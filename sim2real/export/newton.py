@@ -1,4 +1,4 @@
-"""A folder for Newton 1.8: the USD of `usd.py` (links and bodies carry their Gaussians) and a script for its CPU device."""
+"""A folder for Newton 1.8: the USD of `usd.py`, whose bodies carry their Gaussians, and a script for its CPU device."""
 
 from __future__ import annotations
 

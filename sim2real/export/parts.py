@@ -73,8 +73,8 @@ class PartJoint:
 class Part:
     """A robot link. parent: None for what is fixed to the world; then `parent_from_part` is world_from_part.
 
-    mass kg; center [3] m; axes [3, 3] and moments [3] kg m^2: the principal frame of its inertia about the centre, in the
-    part's frame. gravity: share of gravity that acts on it (arms compensate it).
+    mass kg; center [3] m; axes [3, 3] and moments [3] kg m^2: the principal frame of its inertia about the centre, in
+    the part's frame. gravity: share of gravity that acts on it (arms compensate it).
     """
 
     name: str

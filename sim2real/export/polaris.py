@@ -1,7 +1,7 @@
 """A PolaRiS environment: `scene.usda`, `assets/<name>/{mesh.usd, splat.ply}`, `initial_conditions.json`.
 
-PolaRiS brings the robot itself and stands its base at the origin: all poses here are in the frame of the base. Children of
-/World are cameras and rigid bodies; the bench is the body `bench_static`.
+PolaRiS brings the robot itself and stands its base at the origin: all poses here are in the frame of the base. Children
+of /World are cameras and rigid bodies; the bench is the body `bench_static`.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from sim2real.export.header import file_names
 from sim2real.export.parts import Shape
 from sim2real.export.skins import WORLD_SKIN
 from sim2real.export.surfaces import shapes_surface
+from sim2real.export.things import vertex_colours
 from sim2real.export.usd import StageWriter, modules, write_camera
 
 Array = NDArray[np.float64]
@@ -79,7 +80,7 @@ def _asset(u: Any, folder: Path, name: str, surface: trimesh.Trimesh, shapes: Se
     root = u.UsdGeom.Xform.Define(stage, f"/{name}")
     stage.SetDefaultPrim(root.GetPrim())
     writer = StageWriter(u, stage, f"/{name}/materials")
-    colours = np.asarray(surface.visual.vertex_colors, float)[:, :3] / 255  # type: ignore[union-attr]
+    colours = vertex_colours(surface)
     writer.mesh(f"/{name}/surface", surface.vertices, surface.faces, colours)
     for number, shape in enumerate(shapes):
         writer.shape(f"/{name}/shape_{number:03d}", shape)

@@ -1,8 +1,8 @@
 """The environment as an RLinf worker calls it.
 
 Constructor (cfg, num_envs, seed_offset, total_num_processes, worker_info); reset, step(auto_reset), chunk_step,
-update_reset_state_ids; observations {main_images, wrist_images, extra_view_images, states, task_descriptions}. A group is
-`group_size` environments in a row that start from the same scenario. All tensors are on the CPU.
+update_reset_state_ids; observations {main_images, wrist_images, extra_view_images, states, task_descriptions}. A group
+is `group_size` environments in a row that start from the same scenario. All tensors are on the CPU.
 """
 
 from __future__ import annotations
@@ -27,8 +27,11 @@ IDS = 1 << 20  # scenarios a worker draws from when they are not fixed
 
 
 class SplatRlinfEnv:
-    """N environments of one task. cfg: a mapping or an object with RLinf's keys, and `init_params` {scene, task, cameras,
-    size}; the scene of the exported folder by default."""
+    """N environments of one task.
+
+    cfg: a mapping or an object with RLinf's keys, and `init_params` {scene, task, cameras, size}; the scene is that of
+    the exported folder by default.
+    """
 
     def __init__(
         self, cfg: Any, num_envs: int, seed_offset: int = 0, total_num_processes: int = 1, worker_info: Any = None,
@@ -114,9 +117,9 @@ class SplatRlinfEnv:
     ) -> tuple[dict[str, Any], Tensor | None, Tensor, Tensor, dict[str, Any]]:
         """(observation, reward [N], terminated [N], truncated [N], infos). Without actions: a reset of everything."""
         if actions is None:
-            observation, infos = self.reset()
+            observation, empty = self.reset()
             none = torch.zeros(self.num_envs, dtype=torch.bool, device="cpu")
-            return observation, None, none, none.clone(), infos
+            return observation, None, none, none.clone(), empty
         raw, reward, terminated, truncated, info = self.env.step(_numpy(actions))
         reward = self.reward_coef * reward
         if self.use_rel_reward:
@@ -138,14 +141,14 @@ class SplatRlinfEnv:
     ) -> tuple[list[dict[str, Any]], Tensor, Tensor, Tensor, list[dict[str, Any]]]:
         """Actions [N, C, D] in a row: (observations, rewards [N, C], terminated [N, C], truncated [N, C], infos).
 
-        Inner steps never reset. With auto_reset or ignore_terminations a chunk's flags are gathered in its last column and
-        what has ended starts again; else they stay where they arose.
+        Inner steps never reset. With auto_reset or ignore_terminations a chunk's flags are gathered in its last column;
+        else they stay where they arose. With auto_reset what has ended starts again.
         """
         actions = _numpy(chunk_actions)
         steps = [self.step(actions[:, k], auto_reset=False) for k in range(actions.shape[1])]
         observations, infos = [s[0] for s in steps], [s[4] for s in steps]
         rewards = torch.stack([s[1] for s in steps if s[1] is not None], dim=1)
-        terminated, truncated = (torch.stack([s[k] for s in steps], dim=1) for k in (2, 3))
+        terminated, truncated = torch.stack([s[2] for s in steps], dim=1), torch.stack([s[3] for s in steps], dim=1)
         ended = (terminated | truncated).any(dim=1)
         if self.auto_reset and bool(ended.any()):
             observations[-1], infos[-1] = self._restarted(ended.numpy(), observations[-1], infos[-1])

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from recon.core.files import write_bytes
 from sim2real.export.parts import Mesh, Shape
+from sim2real.export.things import vertex_colours
 
 if TYPE_CHECKING:
     from recon.robot.meshes import LinkMesh
@@ -58,7 +59,8 @@ def write_link_glb(path: Path, meshes: Sequence[LinkMesh]) -> None:
 def write_surface_glb(path: Path, surface: trimesh.Trimesh) -> None:
     """A reconstructed surface with its vertex colours."""
     plain = trimesh.Trimesh(surface.vertices, surface.faces, process=False)
-    plain.visual = trimesh.visual.ColorVisuals(plain, vertex_colors=surface.visual.vertex_colors)  # type: ignore[union-attr]
+    colours = np.round(255 * vertex_colours(surface)).astype(np.uint8)
+    plain.visual = trimesh.visual.ColorVisuals(plain, vertex_colors=colours)
     scene = trimesh.Scene()
     scene.add_geometry(plain, node_name="surface", geom_name="surface")
     _write(path, cast(bytes, scene.export(file_type="glb")))

@@ -1,4 +1,4 @@
-"""Bodies of the scene that move freely: surface, convex pieces and mass from `bodies/meshes.json`, pose from the track."""
+"""Bodies of the scene that move freely: surface, pieces and mass from `bodies/meshes.json`, pose from the track."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ REST_GAP = 1e-4  # m, between the lowest point of a body and the table it starts
 class Thing:
     """A body that moves freely.
 
-    world_from_thing: [4, 4], where it is at the scene's first instant, lifted out of the table by `lift` m. surface: vertex
-    colours, in its frame. pieces: convex. mass kg, center [3] m, inertia [3, 3] kg m^2 about the centre. source: how its
-    density is known.
+    world_from_thing: [4, 4], where it is at the scene's first instant, lifted out of the table by `lift` m. surface:
+    vertex colours, in its frame. pieces: convex. mass kg, center [3] m, inertia [3, 3] kg m^2 about the centre. source:
+    how its density is known.
     """
 
     name: str
@@ -59,8 +59,8 @@ class Thing:
     @property
     def colour(self) -> tuple[float, float, float]:
         """Mean sRGB colour of the surface, 0 to 1."""
-        colours = np.asarray(self.surface.visual.vertex_colors, float)[:, :3].mean(axis=0) / 255  # type: ignore[union-attr]
-        return cast("tuple[float, float, float]", tuple(np.round(colours, 4).tolist()))
+        red, green, blue = np.round(vertex_colours(self.surface).mean(axis=0), 4).tolist()
+        return red, green, blue
 
     def free_qpos(self) -> list[float]:
         """x y z, w x y z: MuJoCo's position of a free joint."""
@@ -68,7 +68,7 @@ class Thing:
         return [*pose[:3, 3].tolist(), *matrix_to_quat(pose[:3, :3]).tolist()]
 
     def lifted(self, bench: Bench) -> Thing:
-        """The same, moved up where a recorded pose sinks into the table: no simulator starts well inside another body."""
+        """The same, moved up where its recorded pose sinks into the table: no simulator starts well that way."""
         points = np.concatenate([vertices for vertices, _ in self.pieces])
         world = points @ self.world_from_thing[:3, :3].T + self.world_from_thing[:3, 3]
         low = world[:, 2].min()
@@ -135,6 +135,12 @@ def _thing(folder: Path, name: str, pose: Array) -> Thing:
         inertia=np.array(mass["inertia"], float),
         source=str(mass["density_source"]),
     )
+
+
+def vertex_colours(surface: trimesh.Trimesh) -> Array:
+    """[V, 3] sRGB, 0 to 1."""
+    visual: Any = surface.visual
+    return np.asarray(visual.vertex_colors, float)[:, :3] / 255
 
 
 def _surface(file: Path) -> trimesh.Trimesh:

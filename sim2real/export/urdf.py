@@ -20,7 +20,7 @@ from sim2real.export.cargo import Cargo
 from sim2real.export.header import file_names, joint_names
 from sim2real.export.parts import Part, PartJoint, Shape, segments, shifted
 from sim2real.export.surfaces import by_colour, shapes_surface, write_link_glb, write_obj, write_surface_glb
-from sim2real.export.things import Thing
+from sim2real.export.things import Thing, vertex_colours
 
 Array = NDArray[np.float64]
 ROOT = "world"
@@ -133,7 +133,7 @@ def _bench(cargo: Cargo, folder: Path, visual: str) -> ET.Element:
     link = ET.SubElement(root, "link", name="bench")
     _fixed(root, "world_to_bench", ROOT, "bench", np.eye(4))
     _inertial(link, 0.0, np.zeros(3), np.eye(3), np.zeros(3))
-    surface = cargo.bench_surface or shapes_surface(cargo.fixed)
+    surface = cargo.bench_surface if cargo.bench_surface is not None else shapes_surface(cargo.fixed)
     if visual == "glb":
         write_surface_glb(folder / "meshes" / "bench.glb", surface)
         _mesh(ET.SubElement(link, "visual"), "meshes/bench.glb")
@@ -144,9 +144,8 @@ def _bench(cargo: Cargo, folder: Path, visual: str) -> ET.Element:
             _material(element, shape.rgba, f"bench_{number}")
     else:
         write_obj(folder / "meshes" / "bench.obj", surface.vertices, surface.faces)
-        _coloured(
-            ET.SubElement(link, "visual"), "meshes/bench.obj", _mean_colour(surface.visual.vertex_colors), "bench"
-        )  # type: ignore[union-attr]
+        mean = np.round(vertex_colours(surface).mean(axis=0), 4)
+        _coloured(ET.SubElement(link, "visual"), "meshes/bench.obj", (*mean.tolist(), 1.0), "bench")
     _collisions(link, cargo.fixed, folder, "bench_hull")
     _contact(link, cargo.fixed)
     return root
@@ -263,10 +262,6 @@ def roll_pitch_yaw(rotation: Array) -> tuple[float, float, float]:
         )
     # straight up or down: roll and yaw turn about the same axis, yaw is taken as 0
     return float(np.arctan2(-r[1, 2], r[1, 1])), float(np.arctan2(-r[2, 0], level)), 0.0
-
-
-def _mean_colour(colours: Array) -> tuple[float, ...]:
-    return (*np.round(np.asarray(colours, float)[:, :3].mean(axis=0) / 255, 4).tolist(), 1.0)
 
 
 def _number(value: float) -> str:

@@ -32,12 +32,13 @@ from sim2real.export.header import file_names, joint_names, plain_names, write_h
 from sim2real.export.parts import Part, Segment, Shape, segments
 from sim2real.export.skins import WORLD_SKIN
 from sim2real.export.surfaces import by_colour, shapes_surface
+from sim2real.export.things import vertex_colours
 
 Array = NDArray[np.float64]
 
 ABOUT = "OpenUSD with UsdPhysics bodies, joints and masses and Gaussians as ParticleFields, for Isaac Sim 6"
 LOSSES = (
-    "couplings of joints (a gripper's second finger): UsdPhysics has no word for them; each finger has a drive of its own",
+    "couplings of joints (a gripper's second finger): UsdPhysics has no word for them; each finger has its own drive",
     "joint armature and dry friction: only as attributes of PhysX",
     "a camera's own colours",
 )
@@ -81,6 +82,7 @@ def write_stage(cargo: Cargo, path: Path) -> None:
 
 
 def modules(path: Path) -> SimpleNamespace:
+    """The modules of usd-core with physics; UnavailableError where they are not."""
     u = pxr(path)
     try:
         from pxr import UsdPhysics, UsdShade
@@ -106,6 +108,7 @@ class StageWriter:
         return prim.GetPrim()
 
     def place(self, prim: Any, pose: Array) -> None:
+        """Give it a translate and an orient operation."""
         double = self.u.UsdGeom.XformOp.PrecisionDouble
         prim.AddTranslateOp(double).Set(self.u.Gf.Vec3d(*pose[:3, 3].tolist()))
         w, x, y, z = matrix_to_quat(pose[:3, :3]).tolist()
@@ -115,13 +118,13 @@ class StageWriter:
         """Gf.Quatf of a rotation [3, 3]."""
         return self.u.Gf.Quatf(*matrix_to_quat(rotation).tolist())
 
-    def surface(self, place: str, vertices: Array, faces: Array, colour: Array, covered: bool) -> None:
+    def surface(self, place: str, vertices: Array, faces: NDArray[np.int32], colour: Array, covered: bool) -> None:
         """What is looked at; only a proxy where Gaussians lie on it (covered), which it would hide."""
         mesh = self.mesh(place, vertices, faces, colour)
         if covered:
             mesh.CreatePurposeAttr(self.u.UsdGeom.Tokens.proxy)
 
-    def mesh(self, place: str, vertices: Array, faces: Array, colour: Array) -> Any:
+    def mesh(self, place: str, vertices: Array, faces: NDArray[np.int32], colour: Array) -> Any:
         """Triangles with one colour [3] or one per vertex [V, 3], sRGB 0 to 1."""
         u, mesh = self.u, self.u.UsdGeom.Mesh.Define(self.stage, place)
         points = np.ascontiguousarray(vertices, np.float32)
@@ -197,7 +200,7 @@ class StageWriter:
 def _bench(writer: StageWriter, cargo: Cargo) -> None:
     writer.xform("/World/bench", np.eye(4))
     surface = cargo.bench_surface if cargo.bench_surface is not None else shapes_surface(cargo.fixed)
-    colours = np.asarray(surface.visual.vertex_colors, float)[:, :3] / 255  # type: ignore[union-attr]
+    colours = vertex_colours(surface)
     covered = len(cargo.skins[WORLD_SKIN].gaussians) > 0
     writer.surface("/World/bench/surface", surface.vertices, surface.faces, colours, covered)
     for number, shape in enumerate(cargo.fixed):
@@ -311,7 +314,7 @@ def _things(writer: StageWriter, cargo: Cargo, names: dict[str, str]) -> None:
     for thing in cargo.things:
         place = f"/World/things/{names[thing.name]}"
         writer.body(place, thing.world_from_thing, thing.mass, thing.center, *thing.principal)
-        colours = np.asarray(thing.surface.visual.vertex_colors, float)[:, :3] / 255  # type: ignore[union-attr]
+        colours = vertex_colours(thing.surface)
         skin = cargo.skins.get(thing.name)
         covered = skin is not None and len(skin.gaussians) > 0
         writer.surface(f"{place}/surface", thing.surface.vertices, thing.surface.faces, colours, covered)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import subprocess
 import sys
@@ -14,27 +13,9 @@ import torch
 
 from recon.core.errors import UsageError
 from recon.scene.folder import load_scene
-from sim2real.config import ExportOptions
-from sim2real.export import export
 from sim2real.export.rlinf_env import SplatRlinfEnv
 
 HERE = Path(__file__).parent
-
-
-def _load(path: Path, name: str):
-    spec = importlib.util.spec_from_file_location(name, path)
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module
-    spec.loader.exec_module(module)
-    return module
-
-
-@pytest.fixture(scope="module")
-def exports(scene, robot: Path, tmp_path_factory) -> Path:
-    root = tmp_path_factory.mktemp("loops")
-    folder = _load(HERE / "export_scene.py", "export_scene").write_scene(scene, root / "bench")
-    list(export(ExportOptions(str(folder), "lerobot-envhub,rlinf", root / "out", robot)))
-    return root / "out"
 
 
 def _cfg(**more) -> dict:
@@ -61,8 +42,8 @@ def test_the_scene_leaves_with_its_robot_and_meshes(exports: Path) -> None:
 # ------------------------------------------------------------------ LeRobot
 
 
-def test_lerobot_gets_a_suite_of_vector_environments_with_its_keys(exports: Path) -> None:
-    made = _load(exports / "lerobot-envhub" / "env.py", "hub_env").make_env(n_envs=2)
+def test_lerobot_gets_a_suite_of_vector_environments_with_its_keys(made, exports: Path) -> None:
+    made = made.load(exports / "lerobot-envhub" / "env.py", "hub_env").make_env(n_envs=2)
     ((suite, tasks),) = made.items()
     env = tasks[0]
     assert suite == "lerobot-envhub" and env.num_envs == 2

@@ -1,4 +1,4 @@
-"""Pictures of this folder's Gaussians with links and bodies where a simulator has them. Needs recon4d (a CPU is enough).
+"""Pictures of this folder's Gaussians, links and bodies where a simulator has them. Needs recon4d; a CPU is enough.
 
     from draw import Pictures
     pictures = Pictures(".")

@@ -1,7 +1,7 @@
 """Load this folder in MuJoCo Warp with its Gaussians:  python mjwarp_scene.py [--camera cam00] [--scale 0.25]
 
-MuJoCo Warp ray-traces on a GPU; on a CPU it works, slowly. Its Gaussians stand still in the world: `Splats.at` gives those
-of links and bodies where a simulation has them, and mujoco_warp.refit_splat_bvh takes them over.
+MuJoCo Warp ray-traces on a GPU; on a CPU it works, slowly. Its Gaussians stand still in the world: `Splats.at` gives
+those of links and bodies where a simulation has them, and mujoco_warp.refit_splat_bvh takes them over.
 """
 
 from __future__ import annotations
