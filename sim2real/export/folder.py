@@ -16,6 +16,7 @@ SCRIPTS = Path(__file__).parent / "loaders"
 SPLATS = "splats"
 EVERY_LOSS = (
     "what lives in time only (hands, shadows) and the recorded motion of bodies: they start where they were first seen",
+    "tendons: a servo that pulls several joints is divided among them as if they moved together",
     "lens distortion: cameras are ideal pinholes with the same focal lengths and principal points",
 )
 

@@ -197,11 +197,12 @@ def _joint(model: mujoco.MjModel, j: int, home_qpos: Array) -> PartJoint:
     lower, upper = model.jnt_range[j].tolist() if limited else (-np.inf, np.inf)
     kp, kv, force, command = 0.0, 0.0, np.inf, (lower, upper)
     for a in range(model.nu):
-        if model.actuator_trntype[a] == mujoco.mjtTrn.mjTRN_JOINT and model.actuator_trnid[a, 0] == j:
-            kp, kv = -float(model.actuator_biasprm[a, 1]), -float(model.actuator_biasprm[a, 2])
+        pull, length = _share(model, a, j)
+        if pull:
+            kp, kv = (-pull * length * float(v) for v in model.actuator_biasprm[a, 1:3])
             if model.actuator_forcelimited[a]:
-                force = float(np.abs(model.actuator_forcerange[a]).max())
-            if model.actuator_ctrllimited[a]:
+                force = pull * float(np.abs(model.actuator_forcerange[a]).max())
+            if model.actuator_ctrllimited[a] and length == 1 and model.actuator_trntype[a] == 0:
                 command = tuple(model.actuator_ctrlrange[a].tolist())
     return PartJoint(
         name=model.joint(j).name,
@@ -220,6 +221,25 @@ def _joint(model: mujoco.MjModel, j: int, home_qpos: Array) -> PartJoint:
         force=force,
         command=command,
     )
+
+
+def _share(model: mujoco.MjModel, actuator: int, joint: int) -> tuple[float, float]:
+    """(share of the actuator's force that the joint gets, what its length grows by per unit of the joint).
+
+    A servo on a tendon over several joints (a gripper's two fingers) is divided among them as if they moved together:
+    with length = sum_i c_i q_i a joint gets c_i of the force, and the length grows by S = sum_i |c_i|.
+    """
+    import mujoco
+
+    kind, target = int(model.actuator_trntype[actuator]), int(model.actuator_trnid[actuator, 0])
+    if kind == mujoco.mjtTrn.mjTRN_JOINT:
+        return (1.0, 1.0) if target == joint else (0.0, 0.0)
+    if kind != mujoco.mjtTrn.mjTRN_TENDON:
+        return 0.0, 0.0
+    wraps = range(model.tendon_adr[target], model.tendon_adr[target] + model.tendon_num[target])
+    shares = {int(model.wrap_objid[w]): abs(float(model.wrap_prm[w])) for w in wraps
+              if model.wrap_type[w] == mujoco.mjtWrap.mjWRAP_JOINT}  # fmt: skip
+    return shares.get(joint, 0.0), sum(shares.values())
 
 
 def _shapes_by_body(model: mujoco.MjModel) -> dict[int, list[Shape]]:

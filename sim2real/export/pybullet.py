@@ -12,7 +12,7 @@ from sim2real.export.urdf import write_urdfs
 ABOUT = "URDF of robot, bench and bodies for PyBullet, Gaussians beside them"
 LOSSES = (
     "joint armature: URDF has no word for it",
-    "compensated gravity: Bullet's servos carry the arm's weight",
+    "gains of servos: Bullet's own hold stiffly, with the robot's force limits, and carry the arm's weight",
     "a millimetre: Bullet grows convex meshes by that much, so bodies rest 1 mm higher than in MuJoCo",
     "shape and softness of contacts: friction is kept, contacts are Bullet's own",
     "colours of bodies and bench in Bullet's pictures: each has its mean colour; draw.py draws the Gaussians",
