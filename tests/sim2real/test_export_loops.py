@@ -183,3 +183,35 @@ def test_rlinfs_own_classes_take_the_plugin(exports: Path) -> None:
     env = {**os.environ, "PYTHONPATH": f"{exports / 'rlinf'}{os.pathsep}{HERE.parents[1]}"}
     done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=300)
     assert "RLINF ok" in done.stdout, done.stderr[-3000:]
+
+
+LEROBOT = """
+import importlib.machinery, sys
+from unittest.mock import MagicMock
+sys.path.append(sys.argv[2])
+try:
+    import torchvision
+except ImportError:  # LeRobot imports it on the way; nothing of it is used here
+    for name in ("", ".transforms", ".transforms.functional", ".transforms.v2", ".transforms.v2.functional", ".io"):
+        stand_in = sys.modules["torchvision" + name] = MagicMock()
+        stand_in.__spec__, stand_in.__version__ = importlib.machinery.ModuleSpec("torchvision" + name, None), "0.25"
+from lerobot.envs import factory, utils
+module = factory._import_hub_module(sys.argv[1] + "/env.py", "someone/bench")
+made = factory._call_make_env(module, n_envs=2, use_async_envs=False, cfg=None)
+env = factory._normalize_hub_result(made)["lerobot-envhub"][0]
+utils.check_env_attributes_and_types(env)
+observation, _ = env.reset(seed=[1, 2])
+told = utils.add_envs_task(env, utils.preprocess_observation(observation))
+images = [value for key, value in told.items() if key.startswith("observation.images.")]
+assert len(images) == 1 and images[0].shape == (2, 3, 128, 128) and 0.1 < float(images[0].mean()) < 0.9
+assert told["observation.state"].shape == (2, 15) and told["task"][0].startswith("move the gripper")
+print("LEROBOT ok")
+"""
+
+
+@pytest.mark.skipif("RECON_LEROBOT_PATH" not in os.environ, reason="RECON_LEROBOT_PATH names no folder that holds it")
+def test_lerobots_own_loader_takes_the_folder(exports: Path) -> None:
+    command = [sys.executable, "-c", LEROBOT, str(exports / "lerobot-envhub"), os.environ["RECON_LEROBOT_PATH"]]
+    env = {**os.environ, "PYTHONPATH": str(HERE.parents[1])}
+    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=300)
+    assert "LEROBOT ok" in done.stdout, done.stderr[-3000:]

@@ -129,6 +129,28 @@ def test_joints_off_the_origin_two_to_a_link_and_with_a_reference_keep_their_mot
             assert poses[part.name][:3, :3].ravel() == pytest.approx(data.xmat[body], abs=1e-12)
 
 
+GRIPPER = """
+<mujoco><worldbody><body name="hand"><geom type="box" size="0.1 0.1 0.1"/>
+  <body name="left"><joint name="l" type="slide" axis="0 1 0" range="0 0.04"/><geom type="sphere" size="0.01"/></body>
+  <body name="right"><joint name="r" type="slide" axis="0 -1 0" range="0 0.04"/><geom type="sphere" size="0.01"/></body>
+  </body></worldbody>
+  <tendon><fixed name="split"><joint joint="l" coef="0.5"/><joint joint="r" coef="0.5"/></fixed></tendon>
+  <equality><joint joint1="l" joint2="r"/></equality>
+  <actuator><general tendon="split" ctrlrange="0 255" gainprm="0.0157 0 0" biastype="affine" biasprm="0 -100 -10"
+    forcerange="-100 100"/></actuator></mujoco>"""
+
+
+def test_a_servo_on_a_tendon_is_shared_by_its_fingers(tmp_path: Path) -> None:
+    path = tmp_path / "gripper.xml"
+    path.write_text(GRIPPER)
+    model = compile_spec(load_spec(path), path)
+    joints = [joint for part in robot_parts(model, load_robot(path), model.qpos0) for joint in part.joints]
+    # together they feel what the tendon gives at equal openings: F = -100 q - 10 v, half of it each
+    assert [(j.name, j.kp, j.kv, j.force, j.command) for j in joints] == [
+        ("l", 50.0, 5.0, 50.0, (0.0, 0.04)), ("r", 50.0, 5.0, 50.0, (0.0, 0.04))
+    ]  # fmt: skip
+
+
 def test_the_urdf_moves_and_weighs_as_the_model_does(made, cargo: Cargo, exports: Path) -> None:
     robot = load_robot(exports / "pybullet" / "robot.urdf")
     for seed in range(5):
