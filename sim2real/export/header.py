@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from recon.core.files import write_json
 from sim2real.export.cargo import Cargo
@@ -57,7 +58,7 @@ def write_header(cargo: Cargo, folder: Path, splats: dict[str, str], **extra: An
 
 def header(cargo: Cargo, splats: dict[str, str]) -> dict[str, Any]:
     """The content of scene.json; see ARCHITECTURE.md."""
-    names, joints = file_names(cargo), joint_names(cargo)
+    names, joints, rest = file_names(cargo), joint_names(cargo), rest_poses(cargo)
     return {
         "format": FORMAT,
         "version": VERSION,
@@ -69,7 +70,7 @@ def header(cargo: Cargo, splats: dict[str, str]) -> dict[str, Any]:
         "robot": {
             "tool": cargo.world.arm.site,
             "arm_joints": list(cargo.world.arm.joints),
-            "links": [_link(part, names, cargo) for part in cargo.parts],
+            "links": [_link(part, names, cargo, rest) for part in cargo.parts],
             "joints": [_joint(joint, part, joints) for part in cargo.parts for joint in part.joints],
             "couplings": [
                 {"follower": c.follower, "leader": c.leader, "polynomial": list(c.polynomial),
@@ -90,10 +91,35 @@ def header(cargo: Cargo, splats: dict[str, str]) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _link(part: Part, names: dict[str, str], cargo: Cargo) -> dict[str, Any]:
+def rest_poses(cargo: Cargo) -> dict[str, NDArray[np.float64]]:
+    """world_from_link [4, 4] of every robot link in the pose the environment starts from."""
+    import mujoco
+
+    data = mujoco.MjData(cargo.model)
+    data.qpos[:] = cargo.rest_qpos
+    mujoco.mj_kinematics(cargo.model, data)
+    poses = {}
+    for part in cargo.parts:
+        body, pose = cargo.model.body(part.name).id, np.eye(4)
+        pose[:3, :3], pose[:3, 3] = data.xmat[body].reshape(3, 3), data.xpos[body]
+        poses[part.name] = pose
+    return poses
+
+
+def _link(
+    part: Part, names: dict[str, str], cargo: Cargo, rest: dict[str, NDArray[np.float64]]
+) -> dict[str, Any]:  # fmt: skip
     fixed = int(cargo.model.body_weldid[cargo.model.body(part.name).id]) == 0
-    return {"name": part.name, "plain": names[part.name], "parent": part.parent, "gravity": part.gravity,
-            "parent_from_link": part.parent_from_part.tolist(), "mass": part.mass, "fixed": fixed}  # fmt: skip
+    return {
+        "name": part.name,
+        "plain": names[part.name],
+        "parent": part.parent,
+        "parent_from_link": part.parent_from_part.tolist(),
+        "world_from_link": rest[part.name].tolist(),
+        "mass": part.mass,
+        "gravity": part.gravity,
+        "fixed": fixed,
+    }
 
 
 def _joint(joint: PartJoint, part: Part, names: dict[str, str]) -> dict[str, Any]:

@@ -366,6 +366,12 @@ def test_the_drawing_script_draws_what_we_draw(made, cargo: Cargo, exports: Path
     assert picture[150:, :, 0].max() > 150  # the red cup is there
 
 
+def test_the_drawing_script_needs_no_pose_for_what_is_at_rest(made, cargo: Cargo, exports: Path) -> None:
+    pictures = made.load(exports / "pybullet" / "draw.py", "exported_draw").Pictures(exports / "pybullet")
+    home = {j.name: j.home for part in cargo.parts for j in part.joints}
+    np.testing.assert_array_equal(pictures.draw("cam01", {}), pictures.draw("cam01", made.mujoco_poses(cargo, home)))
+
+
 def _bar_itzhack(pose: np.ndarray) -> np.ndarray:
     (a, b, c), (d, e, f), (g, h, i) = pose[:3, :3]
     return np.array([[a - e - i, b + d, c + g, h - f], [b + d, e - a - i, f + h, c - g],

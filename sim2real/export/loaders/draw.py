@@ -4,7 +4,7 @@
     pictures = Pictures(".")
     image = pictures.draw("cam00", {"link1": world_from_link1, "cup": world_from_cup})   # uint8 [H, W, 3]
 
-Carriers that are not named stand at the origin of the world, so name all of them: `pictures.carriers`.
+Carriers that are not named (`pictures.carriers`) are drawn at rest, as scene.json has them.
 """
 
 from __future__ import annotations
@@ -33,6 +33,8 @@ class Pictures:
         self.backend = backend
         self.carriers = [name for name, entry in self.header["splats"].items() if entry["kind"] != "world"]
         self.cameras = list(self.header["cameras"])
+        self.rest = {link["name"]: np.array(link["world_from_link"]) for link in self.header["robot"]["links"]}
+        self.rest.update({thing["name"]: np.array(thing["world_from_thing"]) for thing in self.header["things"]})
         tables = []
         for name, entry in self.header["splats"].items():
             table = read_splats(folder / entry["file"])[1].gaussians
@@ -69,7 +71,9 @@ class Pictures:
 
         placed = {}
         for number, name in enumerate(self.carriers, start=1):
-            pose = torch.as_tensor(np.asarray(poses.get(name, np.eye(4))), dtype=torch.float32, device="cpu")
+            pose = torch.as_tensor(
+                np.asarray(poses.get(name, self.rest.get(name, np.eye(4)))), dtype=torch.float32, device="cpu"
+            )
             placed[number] = (matrix_to_quat(pose[:3, :3]), pose[:3, 3])
         g = pose_gaussians(self.gaussians, placed, None)
         view = torch.as_tensor(cam_from_world, dtype=torch.float32, device="cpu")[None]
