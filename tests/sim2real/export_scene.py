@@ -89,6 +89,11 @@ def mujoco_poses(cargo: Cargo, q: dict[str, float]) -> dict[str, np.ndarray]:
     return poses
 
 
+def tensor(axes: np.ndarray, moments: np.ndarray) -> np.ndarray:
+    """The inertia [3, 3] of principal axes and moments."""
+    return axes @ np.diag(moments) @ axes.T
+
+
 def write_scene(scene: Scene, folder: Path) -> Path:
     """The scene with its two bodies, resting a little in the table as reconstructions do, and their meshes."""
     bodies, tables, made = [], [scene.gaussians], []
@@ -100,7 +105,9 @@ def write_scene(scene: Scene, folder: Path) -> Path:
         gap = Gap(0.0, 0.0, 0.0, 0.0, 0.0)
         solid = Solid(name, mesh, np.ones(len(mesh.faces), bool), pieces(name), gap, 0.0)
         made.append(Made(solid, "object", SolidSettings(), mass_properties(mesh, pieces(name), 700.0)))
-    whole = replace(scene, gaussians=Gaussians.concat(tables), bodies=bodies)
+    # what a build notes of where its pictures lay: it must not leave
+    noted = {"capture": str(folder.parent / "cams"), "scale": "metres"}
+    whole = replace(scene, gaussians=Gaussians.concat(tables), bodies=bodies, provenance=noted)
     save_scene(whole, folder)
     write_meshes(folder / MESHES, made, "")
     return folder

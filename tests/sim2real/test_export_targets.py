@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import zipfile
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,6 +16,7 @@ import trimesh
 from recon.core.errors import InputError, UsageError
 from recon.core.files import read_json, verify_folder
 from recon.geometry.camera import project
+from recon.geometry.quaternion import quat_to_matrix
 from recon.robot import load_robot
 from recon.robot.source import compile_spec, load_spec
 from recon.scene.folder import load_scene, save_scene
@@ -161,7 +163,8 @@ def test_the_urdf_moves_and_weighs_as_the_model_does(made, cargo: Cargo, exports
     for part in cargo.parts:
         body = robot.mj_model.body(part.name).id
         assert robot.mj_model.body_mass[body] == pytest.approx(part.mass, rel=1e-9)
-        assert np.sort(robot.mj_model.body_inertia[body]) == pytest.approx(np.sort(part.moments), rel=1e-6)
+        read = made.tensor(quat_to_matrix(robot.mj_model.body_iquat[body]), robot.mj_model.body_inertia[body])
+        assert read == pytest.approx(made.tensor(part.axes, part.moments), abs=1e-6 * part.moments.max()), part.name
         assert robot.mj_model.body_ipos[body] == pytest.approx(part.center, abs=1e-9)
     for joint in (j for part in cargo.parts for j in part.joints):
         found = robot.joints[joint.name]
@@ -169,14 +172,18 @@ def test_the_urdf_moves_and_weighs_as_the_model_does(made, cargo: Cargo, exports
     assert [(c.follower, c.leader) for c in robot.couplings] == [("finger_joint2", "finger_joint1")]
 
 
-def test_the_urdf_of_a_body_has_its_mass_and_every_piece(cargo: Cargo, exports: Path) -> None:
+def test_the_urdf_of_a_body_has_its_mass_and_every_piece(made, cargo: Cargo, exports: Path) -> None:
     for thing in cargo.things:
         name = {"red cup": "red_cup"}.get(thing.name, thing.name)
         model = compile_spec(load_spec(exports / "pybullet" / f"{name}.urdf"), exports)
         body = model.body(name).id
         ours = cargo.model.body(thing.name).id
         assert model.body_mass[body] == pytest.approx(thing.mass, rel=1e-9)
-        assert np.sort(model.body_inertia[body]) == pytest.approx(np.sort(cargo.model.body_inertia[ours]), rel=1e-6)
+        read = made.tensor(quat_to_matrix(model.body_iquat[body]), model.body_inertia[body])
+        assert read == pytest.approx(thing.inertia, abs=1e-6 * thing.inertia.max())
+        assert made.tensor(
+            quat_to_matrix(cargo.model.body_iquat[ours]), cargo.model.body_inertia[ours]
+        ) == pytest.approx(thing.inertia, abs=1e-6 * thing.inertia.max())
         solid = [g for g in range(model.ngeom) if model.geom_contype[g]]
         assert len(solid) == len(thing.pieces) == {"red cup": 1, "wedge": 2}[thing.name]
 
@@ -211,7 +218,7 @@ def _frame(position, quat) -> np.ndarray:
     return pose_of(np.array(position), np.array([quat.GetReal(), *quat.GetImaginary()]))
 
 
-def test_usd_states_its_units_and_applies_the_physics_schemas(cargo: Cargo, stage) -> None:
+def test_usd_states_its_units_and_applies_the_physics_schemas(made, cargo: Cargo, stage) -> None:
     from pxr import UsdGeom, UsdPhysics
 
     assert UsdGeom.GetStageMetersPerUnit(stage) == 1.0 and UsdGeom.GetStageUpAxis(stage) == "Z"
@@ -225,7 +232,9 @@ def test_usd_states_its_units_and_applies_the_physics_schemas(cargo: Cargo, stag
     for part in cargo.parts:
         mass = UsdPhysics.MassAPI(stage.GetPrimAtPath(f"/World/robot/links/{part.name}"))
         assert mass.GetMassAttr().Get() == pytest.approx(part.mass, rel=1e-6)
-        assert tuple(mass.GetDiagonalInertiaAttr().Get()) == pytest.approx(tuple(part.moments), rel=1e-6)
+        axes = mass.GetPrincipalAxesAttr().Get()
+        read = made.tensor(_frame([0, 0, 0], axes)[:3, :3], np.array(mass.GetDiagonalInertiaAttr().Get()))
+        assert read == pytest.approx(made.tensor(part.axes, part.moments), abs=1e-6 * part.moments.max()), part.name
 
 
 def test_usd_joints_lead_where_the_models_do(made, cargo: Cargo, stage) -> None:
@@ -330,6 +339,8 @@ def test_warps_arrays_are_linear_and_in_carrier_frames(made, cargo: Cargo, expor
     data = mujoco.MjData(cargo.model)
     data.qpos[:] = cargo.rest_qpos
     mujoco.mj_kinematics(cargo.model, data)
+    with zipfile.ZipFile(exports / "mujoco-warp" / "splats.npz") as archive:  # no hour in it: the same bytes every time
+        assert {info.date_time for info in archive.infolist()} == {(1980, 1, 1, 0, 0, 0)}
     arrays = splats.at(cargo.model, data)
     rows = splats.group == splats.carriers.index("red cup")
     pose, g = made.mujoco_poses(cargo, {})["red cup"], cargo.skins["red cup"].gaussians
