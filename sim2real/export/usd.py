@@ -294,6 +294,7 @@ def _drive(writer: StageWriter, cargo: Cargo, prim: Any, name: str, unit: float)
     api.CreateTargetPositionAttr(joint.home * unit)
     if np.isfinite(servo.force):
         api.CreateMaxForceAttr(servo.force)
+    prim.AddAppliedSchema(f"PhysicsJointStateAPI:{word}")  # PhysX starts there
     state = prim.CreateAttribute(f"state:{word}:physics:position", writer.u.Sdf.ValueTypeNames.Float)
     state.Set(float(joint.home * unit))
     for attribute, value in (("armature", joint.armature), ("jointFriction", joint.dry_friction)):

@@ -237,6 +237,24 @@ def test_usd_states_its_units_and_applies_the_physics_schemas(made, cargo: Cargo
         assert read == pytest.approx(made.tensor(part.axes, part.moments), abs=1e-6 * part.moments.max()), part.name
 
 
+def _findings(stage) -> list:
+    from pxr import UsdValidation
+
+    validators = UsdValidation.ValidationRegistry().GetOrLoadAllValidators()
+    return UsdValidation.ValidationContext(validators).Validate(stage)
+
+
+def test_usds_own_validators_find_nothing(exports: Path) -> None:
+    from pxr import Usd, UsdPhysics
+
+    for file in ("usd/scene.usdc", "polaris/scene.usda"):
+        assert not _findings(Usd.Stage.Open(str(exports / file))), file
+    broken = Usd.Stage.Open(str(exports / "usd" / "scene.usdc"))
+    broken.SetEditTarget(broken.GetSessionLayer())
+    UsdPhysics.RigidBodyAPI.Apply(broken.GetPrimAtPath("/World/robot/joints"))
+    assert [finding.GetName() for finding in _findings(broken)] == ["RigidBodyNonXformable"]
+
+
 def test_usd_joints_lead_where_the_models_do(made, cargo: Cargo, stage) -> None:
     from pxr import UsdPhysics
 
