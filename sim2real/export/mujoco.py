@@ -23,7 +23,7 @@ from sim2real.export.header import file_names
 if TYPE_CHECKING:
     import mujoco
 
-ABOUT = "MJCF with meshes, cameras and a key frame `rest`, for MuJoCo 3.3 and newer"
+ABOUT = "MJCF with meshes, cameras and a key frame `rest`, for MuJoCo 4 (3.17 loads it, 3.3 does not)"
 LOSSES = ("the Gaussians themselves: MuJoCo draws meshes, and the bench as the boxes that are hit",)
 HOW_TO_OPEN = "python -m mujoco.viewer --mjcf={out}/scene.xml"
 SENSOR = 0.005  # m, a nominal sensor width: MuJoCo wants one, pixels decide
