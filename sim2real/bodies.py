@@ -5,6 +5,7 @@ What nobody can see in a picture (mass, friction) is declared or assumed, and ca
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -28,6 +29,7 @@ FRICTION = 0.8  # sliding, where nobody declares one
 SPIN, ROLL = 0.005, 0.0001  # m, torsional and rolling friction
 DENSITY = 400.0  # kg/m^3 of a declared primitive without a density: wood
 CAPTURED_DENSITY = 1000.0  # kg/m^3 of a captured body without one, as `recon mesh` assumes
+HULL_DIRECTIONS, WITHIN = 60, 0.96  # directions in which such a hull is bounded; share of the Gaussians inside
 SOLID = 0.5  # opacity from which a captured Gaussian counts for a hull made of them
 
 
@@ -244,14 +246,27 @@ def _vertices(path: Path) -> Array:
 
 
 def _hull_of(look: Look, name: str) -> Piece:
-    from scipy.spatial import ConvexHull, QhullError
+    """What lies, in every one of many directions, no farther out than all but a few of the Gaussians: a hull that one
+    stray Gaussian does not give a foot to tip over."""
+    from scipy.spatial import HalfspaceIntersection, QhullError
 
     points = look.means[look.opacities >= SOLID]
     try:
-        hull = ConvexHull(points)
-    except (QhullError, ValueError) as error:
+        normals = _directions()
+        reach = np.quantile(points @ normals.T, WITHIN, axis=0)  # [D]: d . x <= reach
+        middle = np.median(points, axis=0)
+        inside = HalfspaceIntersection(np.column_stack([normals, -reach]), middle)
+    except (QhullError, ValueError, IndexError) as error:
         raise InputError(f"body {name!r} of the scene is not solid", why="its Gaussians span no volume") from error
-    return Piece("hull", vertices=points[hull.vertices])
+    return Piece("hull", vertices=np.unique(np.round(inside.intersections, 6), axis=0))
+
+
+def _directions() -> Array:
+    """[D, 3] unit: the axes both ways, and a lattice between them."""
+    i = np.arange(HULL_DIRECTIONS) + 0.5
+    polar, turn = np.arccos(1 - 2 * i / HULL_DIRECTIONS), np.pi * (1 + math.sqrt(5)) * i
+    lattice = np.stack([np.sin(polar) * np.cos(turn), np.sin(polar) * np.sin(turn), np.cos(polar)], axis=1)
+    return np.concatenate([np.eye(3), -np.eye(3), lattice])
 
 
 def _solid(piece: Piece) -> tuple[float, Array, Array]:

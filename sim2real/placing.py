@@ -35,9 +35,10 @@ CLEARANCE = 0.06  # m between a thing and what stands on the bench: a hand has t
 BEHIND = 0.12  # m, that a way to push along begins before the thing
 REACH_TOLERANCE = 0.01  # m
 GAP = 0.0005  # m, at which things are let go of over the table
-SETTLE = 500  # simulation steps at most
+SETTLE = 1000  # simulation steps at most
 STILL = 0.005  # m/s and rad/s x 0.1: at rest
 SHIFT, TILT = 0.02, math.radians(10)  # m, rad: farther, and it did not come to rest where it was put
+ROUGH_TILT = math.radians(30)  # of a captured body, whose underside is only roughly known
 SINK = 0.002  # m, deepest contact of a settled scene
 
 
@@ -206,7 +207,7 @@ class Placer:
             before = as_matrix(poses[thing.name])
             moved = np.linalg.norm((pose - before)[:3] @ np.append(thing.middle, 1.0))
             turned = math.acos(float(np.clip((np.trace(pose[:3, :3] @ before[:3, :3].T) - 1) / 2, -1, 1)))
-            if moved > SHIFT or turned > TILT:
+            if moved > SHIFT or turned > (TILT if thing.start is None else ROUGH_TILT):
                 return None
             rested[thing.name] = tuple(map(float, data.qpos[k : k + 7]))
         return rested
