@@ -77,10 +77,10 @@ def places_of(parts: list[Part]) -> dict[int, list[np.ndarray]]:
 
 
 class Finder:
-    """Searches one recording."""
+    """Searches one recording; upright: z is up and the table top at z = 0."""
 
-    def __init__(self, evidence: Evidence, near: float) -> None:
-        self.evidence = evidence
+    def __init__(self, evidence: Evidence, near: float, upright: bool) -> None:
+        self.evidence, self.upright = evidence, upright
         self.frames = evidence.frames
         self.tracker = Tracker(evidence, near)
         self.plates: list[Plate] = list(evidence.plates)
@@ -181,6 +181,8 @@ class Finder:
             shape = first_shape(masks, cuts, hidden, self.frames.cameras, part.low - room, part.high + room)
             if shape is None:
                 continue
+            if self.upright:
+                shape = shape.standing()
             whole = placed(pictures, boxes, self.pictures)
             unseen = [np.zeros(p.shape[:2], bool) for p in self.pictures]
             usable = placed(seen, boxes, unseen)

@@ -19,6 +19,8 @@ MISS = 0.0  # share of the cameras whose outline may miss a cell
 FEWEST = 27  # cells of a body
 CUT = 0.86  # of the cameras must show a cell inside what they cut out, or all of them,
 WHOLE = 0.6  # where that leaves as much of the shape: then no outline has a part missing
+TABLE = -0.002  # m, of the table top's height: what it is known to
+STANDS = 0.6  # of a body's cells are above the table, if it stands there
 INWARD = 0.35  # of a cell, that Gaussians lie under the surface of its outer cells, for they reach beyond their centres
 
 
@@ -32,6 +34,14 @@ class Shape:
     def surface(self) -> np.ndarray:
         """Centres [M, 3] of the cells on the surface."""
         return self.cells[hull_surface(self.cells, self.size)]
+
+    def standing(self) -> Shape:
+        """Of cells in a world with z up, table top at z = 0: what is above the table, of a body that stands on it.
+
+        Cameras that all look down see every cell of a cone under a body as the body.
+        """
+        above = self.cells[:, 2] > TABLE
+        return Shape(self.cells[above], self.size) if above.mean() >= STANDS else self
 
     def sunk(self) -> np.ndarray:
         """The same, moved a little towards the inside: [M, 3]."""

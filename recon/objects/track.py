@@ -229,15 +229,26 @@ class Tracker:
         return found
 
     def again(self, splats: Splats, background: Background, track: dict[int, Aligned]) -> dict[int, Aligned]:
-        """The same track, refined with the velocities that it has itself."""
-        found: dict[int, Aligned] = {}
+        """The same track, refined with the velocities that it has itself, forward and back.
+
+        Each instant starts from its own pose or from where one of its neighbours would have the body, at rest or in a
+        hand: what costs least.
+        """
+        found = dict(track)
         times = self.evidence.instants.times
-        for i, aligned in track.items():
-            near = [k for k in (i - 1, i + 1) if k in track]
-            ends = (min([*near, i]), max([*near, i]))
-            span = float(times[ends[1]] - times[ends[0]])
-            velocity = twist(track[ends[0]].pose, track[ends[1]].pose) / span if span > 0 else None
-            result = self.refined(splats, background, i, aligned.pose, velocity)
-            if result is not None:
-                found[i] = result
+        for row in (sorted(track), sorted(track, reverse=True)):
+            for i in row:
+                near = [k for k in (i - 1, i + 1) if k in track]
+                ends = (min([*near, i]), max([*near, i]))
+                span = float(times[ends[1]] - times[ends[0]])
+                velocity = twist(found[ends[0]].pose, found[ends[1]].pose) / span if span > 0 else None
+                starts = [found[i].pose, *(found[k].pose for k in near)]
+                held = (self.held(k, i, found[k].pose, splats) for k in near)
+                starts += [pose for pose in held if pose is not None]
+                fine = self.look(i, background, found[i].pose[:3, 3], splats.radius)
+                if fine is None:
+                    continue
+                aligner = Aligner(splats, fine, self.near, velocity)
+                best = min(starts, key=aligner.cost)
+                found[i] = aligner.judged(aligner.align(best))
         return found
