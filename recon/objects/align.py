@@ -48,6 +48,19 @@ class Look:
 
 
 @dataclass(frozen=True)
+class Seen:
+    """A body drawn over its background in V crops: picture [V, S, S, 3], coverage [V, S, S], gain [V, 1, 1, 3].
+
+    weight: [V, S, S], what of it may be compared.
+    """
+
+    picture: np.ndarray
+    coverage: np.ndarray
+    gain: np.ndarray
+    weight: np.ndarray
+
+
+@dataclass(frozen=True)
 class Aligned:
     """pose: [4, 4] world from body. cost, empty: of the body there, and of the background alone, over the same pixels.
 
@@ -85,16 +98,17 @@ class Aligner:
         self.intrinsics = np.stack([crop.intrinsics(c) for crop, c in zip(look.crops, look.cameras, strict=True)])
         self.views = np.stack([c.cam_from_world for c in look.cameras])
 
+    def placed(self, pose: np.ndarray) -> np.ndarray:
+        """[V, 4, 4] camera from body, each at the moment of its view's frame."""
+        if self.velocity is not None and np.abs(self.look.lag).max() > 1e-4:
+            return np.asarray(self.views @ pose @ se3_exp(self.look.lag[:, None] * self.velocity[None]))
+        return np.asarray(self.views @ pose)
+
     def _drawn(self, pose: np.ndarray, steps: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Colour [D, V, S, S, 3] and coverage [D, V, S, S] of the displacements `steps` [D, 6]."""
         moved = se3_exp(steps)  # [D, 4, 4]
-        views = self.views
-        if self.velocity is not None and np.abs(self.look.lag).max() > 1e-4:
-            views = views @ pose @ se3_exp(self.look.lag[:, None] * self.velocity[None])
-        else:
-            views = views @ pose
-        every = views[None] @ moved[:, None]
-        count, number = len(steps), len(views)
+        every = self.placed(pose)[None] @ moved[:, None]
+        count, number = every.shape[:2]
         side = self.look.crops[0].side
         colour, alpha = draw(
             self.splats, every.reshape(-1, 4, 4), np.tile(self.intrinsics, (count, 1, 1)), side, self.near
@@ -110,12 +124,12 @@ class Aligner:
         found: np.ndarray = np.clip((top + few) / (low + few), *GAIN)[:, None, None]
         return found
 
-    def compose(self, pose: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """(picture [V, S, S, 3], coverage [V, S, S], weight [V, S, S]) with the body at `pose`."""
+    def seen(self, pose: np.ndarray) -> Seen:
+        """The body at `pose`, over its background."""
         colour, alpha = self._drawn(pose, np.zeros((1, 6)))
         gain = self._gain(colour[0], alpha[0])
         picture = self._laid(colour[0], alpha[0], gain)
-        return picture, alpha[0], self._weight(alpha[0], picture)
+        return Seen(picture, alpha[0], gain, self._weight(alpha[0], picture))
 
     def _laid(self, colour: np.ndarray, alpha: np.ndarray, gain: np.ndarray) -> np.ndarray:
         behind = np.where(self.look.known[..., None] > 0.5, self.look.background, self.look.target)
@@ -145,8 +159,8 @@ class Aligner:
 
     def cost(self, pose: np.ndarray) -> float:
         """Of the body at `pose`: the mean over the pixels that say something."""
-        picture, _, weight = self.compose(pose)
-        return self._mean(((picture - self.look.target) ** 2).mean(-1), weight)
+        drawn = self.seen(pose)
+        return self._mean(((drawn.picture - self.look.target) ** 2).mean(-1), drawn.weight)
 
     def _mean(self, square: np.ndarray, weight: np.ndarray) -> float:
         """Mean cost over what the cameras can see; what may be anything costs as much wherever the body is."""
@@ -216,7 +230,8 @@ class Aligner:
 
     def judged(self, pose: np.ndarray) -> Aligned:
         """What the body at `pose` explains."""
-        picture, alpha, weight = self.compose(pose)
+        drawn = self.seen(pose)
+        picture, alpha, weight = drawn.picture, drawn.coverage, drawn.weight
         own = alpha > SOLID
         square = ((picture - self.look.target) ** 2).mean(-1)
         bare = ((self.look.background - self.look.target) ** 2).mean(-1)

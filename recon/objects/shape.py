@@ -12,7 +12,7 @@ from scipy.spatial import cKDTree
 
 from recon.fit.hull import Volume, hull_surface, visual_hull
 from recon.geometry.camera import Camera, pixel_cells
-from recon.objects.splats import Splats
+from recon.objects.splats import OPACITY, Splats
 
 CELLS = 28  # along the longest side of a part
 MISS = 0.0  # share of the cameras whose outline may miss a cell
@@ -149,7 +149,8 @@ def coloured(
     elif blind.any():  # what no camera sees looks as its nearest neighbour that one does
         _, nearest = cKDTree(surface[~blind]).query(surface[blind])
         colours[blind] = colours[~blind][nearest]
-    return Splats(shape.sunk(), np.clip(colours, 0.0, 1.0).astype(np.float32), shape.size)
+    opacities = np.full(len(surface), OPACITY, np.float32)
+    return Splats(shape.sunk(), np.clip(colours, 0.0, 1.0).astype(np.float32), shape.size, opacities)
 
 
 def thinned(splats: Splats, factor: int = 2) -> Splats:
@@ -158,7 +159,7 @@ def thinned(splats: Splats, factor: int = 2) -> Splats:
     voxel = np.floor(splats.points / size).astype(np.int64)
     _, inverse, count = np.unique(voxel, axis=0, return_inverse=True, return_counts=True)
     inverse = inverse.reshape(-1)
-    points, colours = np.zeros((len(count), 3)), np.zeros((len(count), 3))
-    np.add.at(points, inverse, splats.points)
-    np.add.at(colours, inverse, splats.colours)
-    return Splats(points / count[:, None], (colours / count[:, None]).astype(np.float32), size)
+    sums = np.zeros((len(count), 7))
+    np.add.at(sums, inverse, np.concatenate([splats.points, splats.colours, splats.opacities[:, None]], axis=1))
+    points, colours, opacities = np.split(sums / count[:, None], [3, 6], axis=1)
+    return Splats(points, colours.astype(np.float32), size, opacities[:, 0].astype(np.float32))
