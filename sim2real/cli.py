@@ -25,7 +25,7 @@ examples:
   sim2real collect --scene lab --episodes 200
   sim2real train --scene lab --data datasets/lab-reach
   sim2real import downloads/old-dataset
-  sim2real export --scene lab --to mujoco
+  sim2real export --scene lab --to mujoco,newton,maniskill
 """
 
 AnyOptions = Union[TrainOptions, EvalOptions, CollectOptions, ImportOptions, ExportOptions]  # noqa: UP007

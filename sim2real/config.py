@@ -115,14 +115,15 @@ class ImportOptions:
 
 @dataclass(frozen=True)
 class ExportOptions:
-    """A scene -> a folder another simulator loads."""
+    """A scene -> folders that other simulators load."""
 
-    scene: str
-    """Scene folder, or its name: NAME itself, then scenes/NAME."""
+    scene: str | None = None
+    """Scene folder, or its name: NAME itself, then scenes/NAME. Needed but for `--to list`."""
     to: Annotated[str, tyro.conf.arg(name="to")] = "mujoco"
-    """Target simulator: mujoco."""
+    """Targets, with commas between them; `list` shows all with one line each."""
     out: Path | None = None
-    """Folder to write. Default: exports/<scene>-<target>."""
+    """Folder to write; of several targets their parent. Default: exports/<scene>-<target>. An earlier export there is
+    replaced, anything else is refused."""
     robot: Path | None = None
     """Robot description (MJCF or URDF). Default: the scene's own robot."""
     console: ConsoleMode = "auto"

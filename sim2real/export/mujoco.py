@@ -12,59 +12,63 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from recon.core.errors import InputError
-from recon.core.files import publishing, write_bytes
+from recon.core.files import write_bytes
 from recon.geometry.camera import Camera
 from recon.geometry.convert import opengl_from_opencv_pose
 from recon.geometry.pose import invert_pose
 from recon.geometry.quaternion import matrix_to_quat
-from sim2real.physics import World
-from sim2real.workcell import open_world
+from sim2real.export.cargo import Cargo
+from sim2real.export.header import file_names
 
 if TYPE_CHECKING:
     import mujoco
 
-    from recon.geometry.rig import Rig
-
-LOSSES = (
-    "the Gaussians themselves: MuJoCo draws the robot and the bench's collision geometry",
-    "lens distortion and colour response: cameras are ideal pinholes with the same focal lengths and principal points",
-    "what moved in the recording other than the robot",
-)
+ABOUT = "MJCF with meshes, cameras and a key frame `rest`, for MuJoCo 4 (3.17 loads it, 3.3 does not)"
+LOSSES = ("the Gaussians themselves: MuJoCo draws meshes, and the bench as the boxes that are hit",)
 HOW_TO_OPEN = "python -m mujoco.viewer --mjcf={out}/scene.xml"
 SENSOR = 0.005  # m, a nominal sensor width: MuJoCo wants one, pixels decide
 
 
-def export(scene: Path, out: Path, *, robot: Path | None = None) -> None:
-    """Write the folder `out`, all or nothing, and check that it loads.
+def write(cargo: Cargo, folder: Path) -> None:
+    """Write everything into the (staging) folder and check that it loads.
 
     Raises:
-        InputError: the scene cannot be simulated (unknown scale, no table, no robot), or the result does not load.
+        InputError: a file of the robot is missing, or the result is not the model that was meant.
     """
-    world, rig = open_world(scene, robot=robot)
-    spec = world.spec
-    with publishing(out) as stage:
-        _copy_assets(spec, stage)
-        for camera in rig.cameras.values():
-            _add_camera(spec, camera.pinhole())
-        spec.worldbody.add_light(
-            name="ceiling", pos=[0, 0, 2.5], dir=[0, 0, -1], diffuse=[0.6, 0.6, 0.6], castshadow=False
-        )
-        width = max(camera.pinhole().width for camera in rig.cameras.values())
-        height = max(camera.pinhole().height for camera in rig.cameras.values())
-        spec.visual.global_.offwidth, spec.visual.global_.offheight = width, height
-        spec.visual.map.znear, spec.visual.map.zfar = 0.005, 50.0
-        spec.modelname = "scene"
-        spec.stat.extent = 1.0
-        _set_rest_key(spec, world)
-        model = spec.compile()
-        write_bytes(stage / "scene.xml", spec.to_xml().encode())
-        write_bytes(stage / "README.md", readme(world, rig).encode())
-        _check(stage / "scene.xml", model)
+    spec = cargo.world.spec.copy()
+    copy_assets(spec, folder, Path(cargo.world.spec.modelfiledir or "."))
+    _name_piece_files(spec, cargo, folder)
+    for camera in cargo.rig.cameras.values():
+        _add_camera(spec, camera.pinhole())
+    spec.worldbody.add_light(name="ceiling", pos=[0, 0, 2.5], dir=[0, 0, -1], diffuse=[0.6, 0.6, 0.6], castshadow=False)
+    width = max(camera.pinhole().width for camera in cargo.rig.cameras.values())
+    height = max(camera.pinhole().height for camera in cargo.rig.cameras.values())
+    spec.visual.global_.offwidth, spec.visual.global_.offheight = width, height
+    spec.visual.map.znear, spec.visual.map.zfar = 0.005, 50.0
+    spec.modelname = "scene"
+    spec.stat.extent = 1.0
+    _set_rest_key(spec, cargo)
+    model = spec.compile()
+    write_bytes(folder / "scene.xml", spec.to_xml().encode())
+    _check(folder / "scene.xml", model)
 
 
-def _copy_assets(spec: mujoco.MjSpec, stage: Path) -> None:
-    """Copy every mesh and texture beside scene.xml and name it relative to the folder."""
-    source = Path(spec.modelfiledir) if spec.modelfiledir else Path()
+def _name_piece_files(spec: mujoco.MjSpec, cargo: Cargo, folder: Path) -> None:
+    """The bodies' pieces as OBJ files, instead of numbers inside the XML."""
+    from sim2real.export.surfaces import write_obj
+
+    for thing in cargo.things:
+        for number, (vertices, faces) in enumerate(thing.pieces):
+            name = f"{thing.name}_{number:02d}"
+            file = f"{file_names(cargo)[thing.name]}_{number:02d}.obj"
+            write_obj(folder / "meshes" / file, vertices, faces)
+            mesh = spec.mesh(name)
+            mesh.uservert, mesh.userface = [], []
+            mesh.file = file
+
+
+def copy_assets(spec: mujoco.MjSpec, stage: Path, source: Path) -> None:
+    """Copy every mesh and texture beside scene.xml and name it relative to the folder. source: of the robot's files."""
     taken: dict[str, Path] = {}
     for folder, directory, items in (
         ("meshes", spec.meshdir, spec.meshes),
@@ -107,11 +111,11 @@ def _add_camera(spec: mujoco.MjSpec, camera: Camera) -> None:
     )
 
 
-def _set_rest_key(spec: mujoco.MjSpec, world: World) -> None:
+def _set_rest_key(spec: mujoco.MjSpec, cargo: Cargo) -> None:
     """One key frame, called rest: the pose the environment starts from."""
     for key in list(spec.keys):
         spec.delete(key)
-    spec.add_key(name="rest", qpos=world.arm.home_qpos, ctrl=world.arm.home_ctrl)
+    spec.add_key(name="rest", qpos=cargo.rest_qpos, ctrl=cargo.rest_ctrl)
 
 
 def _check(path: Path, expected: mujoco.MjModel) -> None:
@@ -130,28 +134,3 @@ def _check(path: Path, expected: mujoco.MjModel) -> None:
             )
     if not np.allclose(model.cam_pos, expected.cam_pos, atol=1e-5):
         raise InputError("the exported model differs from what was meant", why="its cameras stand elsewhere")
-
-
-def readme(world: World, rig: Rig) -> str:
-    """What lies in the folder, how to open it, what is missing."""
-    sides = [2 * half for half in world.bench.table.half]
-    lines = [
-        "# The reconstructed bench as a MuJoCo model",
-        "",
-        "Open it:",
-        "",
-        "    python -m mujoco.viewer --mjcf=scene.xml",
-        "",
-        "- `scene.xml`: metres, z up, world of the scene; key frame `rest` is the pose the environment starts from",
-        "- `meshes/`, `textures/`: the robot's own files, copied",
-        f"- body `bench_table`: top at z = {world.bench.top:.4f} m, {sides[0]:.2f} x {sides[1]:.2f} m",
-        f"- body `bench_things`: {len(world.bench.boxes)} boxes around what stands on it",
-        f"- cameras: {', '.join(rig.cameras)}; pinholes with exact focal lengths and principal points in pixels",
-        f"- tool centre point: site `{world.arm.site}`; arm joints: {', '.join(world.arm.joints)}",
-        "",
-        "Not carried:",
-        "",
-        *(f"- {loss}" for loss in LOSSES),
-        "",
-    ]
-    return "\n".join(lines)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import importlib.util
 import math
 from pathlib import Path
+from types import ModuleType
 
 import numpy as np
 import pytest
@@ -74,6 +76,40 @@ def scene() -> Scene:
 @pytest.fixture(scope="session")
 def robot() -> Path:
     return arm_file()
+
+
+@pytest.fixture(scope="session")
+def made() -> ModuleType:
+    """tests/sim2real/export_scene.py: a scene with bodies, and what exports are held against."""
+    path = Path(__file__).parent / "export_scene.py"
+    spec = importlib.util.spec_from_file_location("export_scene", path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture(scope="session")
+def bodies_folder(scene, made, tmp_path_factory) -> Path:
+    """The scene with two bodies and their meshes, on disk."""
+    return made.write_scene(scene, tmp_path_factory.mktemp("scenes") / "bench")
+
+
+@pytest.fixture(scope="session")
+def cargo(bodies_folder: Path, robot: Path):
+    from sim2real.export.cargo import load_cargo
+
+    return load_cargo(bodies_folder, robot)
+
+
+@pytest.fixture(scope="session")
+def exports(bodies_folder: Path, robot: Path) -> Path:
+    """Every target, exported by one command."""
+    from sim2real.config import ExportOptions
+    from sim2real.export import TARGETS, export
+
+    out = bodies_folder.parent / "out"
+    list(export(ExportOptions(str(bodies_folder), ",".join(TARGETS), out, robot)))
+    return out
 
 
 @pytest.fixture(scope="session")

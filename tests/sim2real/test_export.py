@@ -18,14 +18,13 @@ from recon.render.api import rasterize
 from recon.scene.folder import save_scene
 from sim2real.config import ExportOptions
 from sim2real.export import export
-from sim2real.export import mujoco as target
 
 
 @pytest.fixture(scope="module")
 def exported(scene, robot, tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("export")
     save_scene(scene, folder / "made")
-    target.export(folder / "made", folder / "out", robot=robot)
+    list(export(ExportOptions(str(folder / "made"), "mujoco", folder / "out", robot)))
     return folder / "out"
 
 
@@ -38,7 +37,7 @@ def test_folder_is_self_contained_and_loads_elsewhere(exported: Path, tmp_path: 
     assert model.ncam == 3 and model.nkey == 1 and model.nu == 7 or model.nu == 8
     text = (moved / "scene.xml").read_text()
     assert str(exported.parent) not in text and 'file="/' not in text
-    assert "python -m mujoco.viewer --mjcf=scene.xml" in (moved / "README.md").read_text()
+    assert "python -m mujoco.viewer --mjcf=./scene.xml" in (moved / "README.md").read_text()
 
 
 def test_rest_pose_is_at_rest(exported: Path) -> None:
@@ -147,7 +146,7 @@ np.save(sys.argv[2], renderer.render())
 def test_what_cannot_be_exported_is_refused(scene, tmp_path: Path, monkeypatch) -> None:
     save_scene(scene, tmp_path / "made")
     with pytest.raises(InputError, match="was not found"):
-        target.export(tmp_path / "made", tmp_path / "out")
+        list(export(ExportOptions(str(tmp_path / "made"), "mujoco", tmp_path / "out")))
     assert not (tmp_path / "out").exists()
     monkeypatch.chdir(tmp_path)
     with pytest.raises(UsageError, match="no export to 'mujocco'.*Did you mean 'mujoco'"):

@@ -88,7 +88,7 @@ def _stage(u: SimpleNamespace, stage: Any, splats: Splats, g: Gaussians) -> None
     world.GetPrim().SetCustomDataByKey("recon", {"start": float(start), "end": float(end), "metric": splats.metric})
     still, living = g.select(g.kind == STATIC), g.select(g.kind == RESIDUAL)
     if len(still):
-        _gaussians(u, stage, "/World/still", still)
+        define_gaussians(u, stage, "/World/still", still)
     if len(living):
         _living(u, stage, living, list(splats.frame_times) or _regular(start, end))
     used = {"still", "living"}
@@ -100,7 +100,7 @@ def _stage(u: SimpleNamespace, stage: Any, splats: Splats, g: Gaussians) -> None
         _body(u, stage, f"/World/{name}", body)
         rows = g.select((g.kind == RIGID) & (g.object_id == body.id))
         if len(rows):
-            _gaussians(u, stage, f"/World/{name}/gaussians", rows)
+            define_gaussians(u, stage, f"/World/{name}/gaussians", rows)
 
 
 def _regular(start: float, end: float) -> list[float]:
@@ -123,8 +123,8 @@ def _body(u: SimpleNamespace, stage: Any, place: str, body: Body) -> None:
         orient.Set(u.Gf.Quatf(float(q[0]), *map(float, q[1:])), float(t))
 
 
-def _gaussians(u: SimpleNamespace, stage: Any, place: str, g: Gaussians) -> Any:
-    """A prim with the rows' columns, and the box round them."""
+def define_gaussians(u: SimpleNamespace, stage: Any, place: str, g: Gaussians) -> Any:
+    """A ParticleField prim at `place` with the rows' columns (in the prim's frame), and the box round them."""
     means, log_scales, quats, logits, sh = arrays(g, slice(None))
     prim = getattr(u.UsdVol, PRIM).Define(stage, place)
     scales = np.exp(log_scales.astype(np.float64)).astype(np.float32)
@@ -143,7 +143,7 @@ def _gaussians(u: SimpleNamespace, stage: Any, place: str, g: Gaussians) -> Any:
 
 
 def _living(u: SimpleNamespace, stage: Any, g: Gaussians, times: list[float]) -> None:
-    prim = _gaussians(u, stage, "/World/living", g)
+    prim = define_gaussians(u, stage, "/World/living", g)
     positions, opacities = prim.GetPositionsAttr(), prim.GetOpacitiesAttr()
     for t in times:
         # x = mu + v (t - t_c); opacity = sigmoid(o) exp(-((t - t_c) / sigma)^2 / 2)
