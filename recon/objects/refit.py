@@ -81,5 +81,5 @@ def refit(splats: Splats, aligners: list[Aligner], poses: list[np.ndarray], near
         kept = found > FAINT
         if kept.mean() < LEAST:
             return splats
-        points = (means + splats.size * offsets).double().numpy()
+        points = (means + splats.size * offsets).numpy().astype(np.float64)
         return Splats(points[kept], colours.numpy()[kept].copy(), splats.size, found[kept].copy())
