@@ -357,7 +357,7 @@ def _objects(
 ) -> Generator[Event, None, tuple[Frames, list[Plate], list[FoundBody]]]:
     """(frames that know the bodies, plates with nothing of them, the bodies)."""
     near = NEAR * scene_extent(frames.cameras)
-    found = yield from find_objects(frames, plates, robot, near, inputs.hints)
+    found = yield from find_objects(frames, plates, robot, near, inputs.hints, inputs.up == "z")
     if not found:
         return frames, plates, found
     known = BodyFrames(frames, robot, found)

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import cv2
 import numpy as np
 
 from recon.geometry.camera import Camera
@@ -23,6 +24,7 @@ GAIN = (0.6, 1.5)  # of the light on a body
 STEP_PX = 0.35  # pixels, of the displacement a derivative is taken over
 ITERATIONS = 8
 DONE_PX = 0.04  # pixels, of the last step
+THICK = 5  # pixels, of what stands in front of a body: thinner misfits are the outline's
 UNKNOWN = SCALE**2 * np.log(2.0)  # cost of a pixel whose background is not known and that no body covers
 SOLID = 0.5  # coverage of a pixel that is the body's
 
@@ -43,6 +45,19 @@ class Look:
     weight: np.ndarray
     known: np.ndarray
     lag: np.ndarray
+
+
+@dataclass(frozen=True)
+class Seen:
+    """A body drawn over its background in V crops: picture [V, S, S, 3], coverage [V, S, S], gain [V, 1, 1, 3].
+
+    weight: [V, S, S], what of it may be compared.
+    """
+
+    picture: np.ndarray
+    coverage: np.ndarray
+    gain: np.ndarray
+    weight: np.ndarray
 
 
 @dataclass(frozen=True)
@@ -83,16 +98,17 @@ class Aligner:
         self.intrinsics = np.stack([crop.intrinsics(c) for crop, c in zip(look.crops, look.cameras, strict=True)])
         self.views = np.stack([c.cam_from_world for c in look.cameras])
 
+    def placed(self, pose: np.ndarray) -> np.ndarray:
+        """[V, 4, 4] camera from body, each at the moment of its view's frame."""
+        if self.velocity is not None and np.abs(self.look.lag).max() > 1e-4:
+            return np.asarray(self.views @ pose @ se3_exp(self.look.lag[:, None] * self.velocity[None]))
+        return np.asarray(self.views @ pose)
+
     def _drawn(self, pose: np.ndarray, steps: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Colour [D, V, S, S, 3] and coverage [D, V, S, S] of the displacements `steps` [D, 6]."""
         moved = se3_exp(steps)  # [D, 4, 4]
-        views = self.views
-        if self.velocity is not None and np.abs(self.look.lag).max() > 1e-4:
-            views = views @ pose @ se3_exp(self.look.lag[:, None] * self.velocity[None])
-        else:
-            views = views @ pose
-        every = views[None] @ moved[:, None]
-        count, number = len(steps), len(views)
+        every = self.placed(pose)[None] @ moved[:, None]
+        count, number = every.shape[:2]
         side = self.look.crops[0].side
         colour, alpha = draw(
             self.splats, every.reshape(-1, 4, 4), np.tile(self.intrinsics, (count, 1, 1)), side, self.near
@@ -108,25 +124,43 @@ class Aligner:
         found: np.ndarray = np.clip((top + few) / (low + few), *GAIN)[:, None, None]
         return found
 
-    def compose(self, pose: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """(picture [V, S, S, 3], coverage [V, S, S], weight [V, S, S]) with the body at `pose`."""
+    def seen(self, pose: np.ndarray) -> Seen:
+        """The body at `pose`, over its background."""
         colour, alpha = self._drawn(pose, np.zeros((1, 6)))
         gain = self._gain(colour[0], alpha[0])
-        return self._laid(colour[0], alpha[0], gain), alpha[0], self._weight(alpha[0])
+        picture = self._laid(colour[0], alpha[0], gain)
+        return Seen(picture, alpha[0], gain, self._weight(alpha[0], picture))
 
     def _laid(self, colour: np.ndarray, alpha: np.ndarray, gain: np.ndarray) -> np.ndarray:
         behind = np.where(self.look.known[..., None] > 0.5, self.look.background, self.look.target)
         return gain * colour + (1.0 - alpha[..., None]) * behind
 
-    def _weight(self, alpha: np.ndarray) -> np.ndarray:
+    def _weight(self, alpha: np.ndarray, picture: np.ndarray) -> np.ndarray:
         # where the background is not known only the body itself can be compared
-        found: np.ndarray = self.look.weight * np.where(self.look.known > 0.5, 1.0, alpha > 0.9)
+        known = self.look.known > 0.5
+        found: np.ndarray = self.look.weight * np.where(known, 1.0, alpha > 0.9)
+        return found * ~self._covered(alpha, picture)
+
+    def _covered(self, alpha: np.ndarray, picture: np.ndarray) -> np.ndarray:
+        """bool [V, S, S]: where something of the background stands in front of the body, as the rim of a bowl it is in.
+
+        There the frame shows the background and not the body, over more than a misplaced outline is wide.
+        """
+        look = self.look
+        off = ((picture - look.target) ** 2).mean(-1) > SCALE**2
+        bare = ((look.background - look.target) ** 2).mean(-1) < 0.25 * SCALE**2
+        found: np.ndarray = (alpha > 0.5) & off & bare & (look.known > 0.5)
+        if found.any():
+            core = np.ones((THICK, THICK), np.uint8)
+            reach = np.ones((THICK + 4, THICK + 4), np.uint8)
+            masks = [cv2.dilate(cv2.erode(mask.astype(np.uint8), core), reach) for mask in found]
+            found &= np.stack(masks) > 0
         return found
 
     def cost(self, pose: np.ndarray) -> float:
         """Of the body at `pose`: the mean over the pixels that say something."""
-        picture, _, weight = self.compose(pose)
-        return self._mean(((picture - self.look.target) ** 2).mean(-1), weight)
+        drawn = self.seen(pose)
+        return self._mean(((drawn.picture - self.look.target) ** 2).mean(-1), drawn.weight)
 
     def _mean(self, square: np.ndarray, weight: np.ndarray) -> float:
         """Mean cost over what the cameras can see; what may be anything costs as much wherever the body is."""
@@ -179,7 +213,7 @@ class Aligner:
         colour, alpha = self._drawn(pose, np.concatenate([np.zeros((1, 6)), np.diag(units)]))
         gain = self._gain(colour[0], alpha[0])
         base = self._laid(colour[0], alpha[0], gain)
-        weight = self._weight(alpha[0])
+        weight = self._weight(alpha[0], base)
         off = base - self.look.target
         square = (off**2).mean(-1)
         robust = weight / (1.0 + square / SCALE**2)
@@ -196,12 +230,13 @@ class Aligner:
 
     def judged(self, pose: np.ndarray) -> Aligned:
         """What the body at `pose` explains."""
-        picture, alpha, weight = self.compose(pose)
+        drawn = self.seen(pose)
+        picture, alpha, weight = drawn.picture, drawn.coverage, drawn.weight
         own = alpha > SOLID
         square = ((picture - self.look.target) ** 2).mean(-1)
         bare = ((self.look.background - self.look.target) ** 2).mean(-1)
         sure = weight * own
-        seen = float((self.look.weight * own).sum())
+        seen = float((self.look.weight * own * ~self._covered(alpha, picture)).sum())
         noise = float(np.sqrt((sure * np.minimum(square, SCALE**2)).sum() / max(sure.sum(), 1.0)))
         _, information, _ = self._linear(pose)
         return Aligned(

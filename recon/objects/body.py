@@ -10,7 +10,7 @@ import torch
 
 from recon.geometry.quaternion import matrix_to_quat
 from recon.geometry.sh import rgb_to_sh0
-from recon.objects.splats import OPACITY, RADIUS, Splats
+from recon.objects.splats import RADIUS, Splats
 from recon.scene.gaussians import RIGID, Gaussians
 from recon.scene.motion import Track
 from recon.scene.scene import Body
@@ -90,7 +90,7 @@ def body_gaussians(found: FoundBody, number: int, sh_degree: int) -> Gaussians:
         torch.from_numpy(splats.points.astype(np.float32)),
         torch.full((count, 3), float(np.log(RADIUS * splats.size)), device="cpu"),
         quats,
-        torch.full((count,), float(np.log(OPACITY / (1 - OPACITY))), device="cpu"),
+        torch.logit(torch.from_numpy(splats.opacities.astype(np.float32)).clamp(0.01, 0.99)),
         sh,
     )
     object_id, kind = torch.full_like(table.object_id, number), torch.full_like(table.kind, RIGID)

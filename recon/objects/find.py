@@ -11,6 +11,7 @@ import numpy as np
 from recon.fit.plate import Plate
 from recon.objects.align import Aligned
 from recon.objects.evidence import HALF, KNOWN, TINT, Evidence, changed, filled, moved, tidy
+from recon.objects.refit import refit
 from recon.objects.seeds import Part
 from recon.objects.shape import Shape, coloured, first_shape
 from recon.objects.splats import Splats, silhouette
@@ -22,6 +23,9 @@ HERE = 0.3  # of an outline must look unlike its surroundings for the thing to b
 CLEAR = 0.6  # of an outline filled by the thing
 BOTH = 0.5  # of a thing's area in the other state too: it moved by less than its size
 CLEAN = 25  # instants that tell what is behind a body
+TEACH = 16  # instants that teach a body's Gaussians
+SURE = 0.5  # share explained from which an instant does
+ROUNDS = 2  # of Gaussians and track in turn
 AT_HOME = 0.2  # share of a part's outline that may differ while a body is at rest there
 
 
@@ -77,10 +81,10 @@ def places_of(parts: list[Part]) -> dict[int, list[np.ndarray]]:
 
 
 class Finder:
-    """Searches one recording."""
+    """Searches one recording; upright: z is up and the table top at z = 0."""
 
-    def __init__(self, evidence: Evidence, near: float) -> None:
-        self.evidence = evidence
+    def __init__(self, evidence: Evidence, near: float, upright: bool) -> None:
+        self.evidence, self.upright = evidence, upright
         self.frames = evidence.frames
         self.tracker = Tracker(evidence, near)
         self.plates: list[Plate] = list(evidence.plates)
@@ -181,6 +185,8 @@ class Finder:
             shape = first_shape(masks, cuts, hidden, self.frames.cameras, part.low - room, part.high + room)
             if shape is None:
                 continue
+            if self.upright:
+                shape = shape.standing()
             whole = placed(pictures, boxes, self.pictures)
             unseen = [np.zeros(p.shape[:2], bool) for p in self.pictures]
             usable = placed(seen, boxes, unseen)
@@ -266,10 +272,23 @@ class Finder:
         return Background(pictures, known)
 
     def improved(self, candidate: Candidate) -> Candidate:
-        """The background again, now that the motion is known; then the track again."""
+        """The background again, now that the motion is known, the track, and the Gaussians in turn with it."""
         background = self.cleaned(candidate)
-        track = self.tracker.again(candidate.splats, background, candidate.track)
-        return replace(candidate, background=background, track=track)
+        better = replace(candidate, background=background)
+        better.track = self.tracker.again(candidate.splats, background, candidate.track)
+        for _ in range(ROUNDS):
+            better.splats = self.refitted(better)
+            better.track = self.tracker.again(better.splats, background, better.track)
+        return better
+
+    def refitted(self, candidate: Candidate) -> Splats:
+        """The Gaussians that explain the instants in which the body is best known."""
+        poses = {i: a.pose for i, a in candidate.track.items() if a.explained > SURE and a.visible >= SEEN}
+        poses |= candidate.known
+        chosen = spread_out(poses, TEACH, candidate.splats.radius)
+        found = [self.tracker.aligner(candidate.splats, candidate.background, i, poses) for i in chosen]
+        told = [(aligner, poses[i]) for aligner, i in zip(found, chosen, strict=True) if aligner is not None]
+        return refit(candidate.splats, [a for a, _ in told], [pose for _, pose in told], self.tracker.near)
 
     def tried(self, candidate: Candidate) -> Candidate:
         """The candidate with its first track."""

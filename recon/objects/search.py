@@ -46,9 +46,10 @@ HINTED = 0.1  # m round a seed in which its part is looked for
 
 
 def find_objects(
-    frames: Frames, plates: list[Plate], robot: RobotFrames | None, near: float, hints: list[BodyHint]
-) -> Generator[Event, None, list[FoundBody]]:
-    """All bodies of a recording; near: m, of the rasteriser."""
+    frames: Frames, plates: list[Plate], robot: RobotFrames | None, near: float, hints: list[BodyHint],
+    upright: bool = False,
+) -> Generator[Event, None, list[FoundBody]]:  # fmt: skip
+    """All bodies of a recording; near: m, of the rasteriser; upright: z is up and the table top at z = 0."""
     started = time.monotonic()
     yield StageStarted("objects")
     instants = common_instants(frames, INSTANTS)
@@ -57,7 +58,7 @@ def find_objects(
         evidence = Evidence(frames, plates, robot, instants)
         volume = search_volume(frames.cameras, np.zeros((0, 3)))
         parts = lasting_parts(evidence, volume)
-        finder = Finder(evidence, near)
+        finder = Finder(evidence, near, upright)
         finder.tracker.places = places_of(parts)
         kept: list[Candidate] = []
         order = _hinted(parts, hints, instants.times)

@@ -12,13 +12,15 @@ from scipy.spatial import cKDTree
 
 from recon.fit.hull import Volume, hull_surface, visual_hull
 from recon.geometry.camera import Camera, pixel_cells
-from recon.objects.splats import Splats
+from recon.objects.splats import OPACITY, Splats
 
 CELLS = 28  # along the longest side of a part
 MISS = 0.0  # share of the cameras whose outline may miss a cell
 FEWEST = 27  # cells of a body
 CUT = 0.86  # of the cameras must show a cell inside what they cut out, or all of them,
 WHOLE = 0.6  # where that leaves as much of the shape: then no outline has a part missing
+TABLE = -0.002  # m, of the table top's height: what it is known to
+STANDS = 0.6  # of a body's cells are above the table, if it stands there
 INWARD = 0.35  # of a cell, that Gaussians lie under the surface of its outer cells, for they reach beyond their centres
 
 
@@ -32,6 +34,14 @@ class Shape:
     def surface(self) -> np.ndarray:
         """Centres [M, 3] of the cells on the surface."""
         return self.cells[hull_surface(self.cells, self.size)]
+
+    def standing(self) -> Shape:
+        """Of cells in a world with z up, table top at z = 0: what is above the table, of a body that stands on it.
+
+        Cameras that all look down see every cell of a cone under a body as the body.
+        """
+        above = self.cells[:, 2] > TABLE
+        return Shape(self.cells[above], self.size) if above.mean() >= STANDS else self
 
     def sunk(self) -> np.ndarray:
         """The same, moved a little towards the inside: [M, 3]."""
@@ -139,7 +149,8 @@ def coloured(
     elif blind.any():  # what no camera sees looks as its nearest neighbour that one does
         _, nearest = cKDTree(surface[~blind]).query(surface[blind])
         colours[blind] = colours[~blind][nearest]
-    return Splats(shape.sunk(), np.clip(colours, 0.0, 1.0).astype(np.float32), shape.size)
+    opacities = np.full(len(surface), OPACITY, np.float32)
+    return Splats(shape.sunk(), np.clip(colours, 0.0, 1.0).astype(np.float32), shape.size, opacities)
 
 
 def thinned(splats: Splats, factor: int = 2) -> Splats:
@@ -148,7 +159,7 @@ def thinned(splats: Splats, factor: int = 2) -> Splats:
     voxel = np.floor(splats.points / size).astype(np.int64)
     _, inverse, count = np.unique(voxel, axis=0, return_inverse=True, return_counts=True)
     inverse = inverse.reshape(-1)
-    points, colours = np.zeros((len(count), 3)), np.zeros((len(count), 3))
-    np.add.at(points, inverse, splats.points)
-    np.add.at(colours, inverse, splats.colours)
-    return Splats(points / count[:, None], (colours / count[:, None]).astype(np.float32), size)
+    sums = np.zeros((len(count), 7))
+    np.add.at(sums, inverse, np.concatenate([splats.points, splats.colours, splats.opacities[:, None]], axis=1))
+    points, colours, opacities = np.split(sums / count[:, None], [3, 6], axis=1)
+    return Splats(points, colours.astype(np.float32), size, opacities[:, 0].astype(np.float32))

@@ -27,11 +27,15 @@ RADIUS = 0.4  # of a cell, of a surface Gaussian
 
 @dataclass(frozen=True)
 class Splats:
-    """N surface Gaussians in the body's frame: points [N, 3] m, colours [N, 3] in [0, 1], size: m, of a cell."""
+    """N surface Gaussians in the body's frame: points [N, 3] m, colours [N, 3] in [0, 1], size: m, of a cell.
+
+    opacities: float32 [N] in [0, 1].
+    """
 
     points: np.ndarray
     colours: np.ndarray
     size: float
+    opacities: np.ndarray
 
     @property
     def radius(self) -> float:
@@ -45,7 +49,7 @@ class Splats:
         quats = torch.zeros(count, 4, device="cpu")
         quats[:, 0] = 1.0
         scales = torch.full((count, 3), RADIUS * self.size, device="cpu")
-        opacities = torch.full((count,), OPACITY, device="cpu")
+        opacities = torch.from_numpy(self.opacities.astype(np.float32))
         return means, quats, scales, opacities, torch.from_numpy(self.colours.astype(np.float32))
 
 

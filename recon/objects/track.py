@@ -154,7 +154,7 @@ class Tracker:
         if looks[0] is None or looks[1] is None or looks[0].index != looks[1].index:
             return None
         aligner = Aligner(splats, looks[1], self.near)
-        _, alpha, _ = aligner.compose(pose)
+        alpha = aligner.seen(pose).coverage
         both = (alpha > 0.1) & (looks[0].weight > 0) & (looks[1].weight > 0)
         if both.sum() < MOST_SEEN * (alpha > 0.1).sum():
             return None
@@ -228,16 +228,30 @@ class Tracker:
                         found[j] = result
         return found
 
+    def aligner(self, splats: Splats, background: Background, i: int, poses: dict[int, np.ndarray]) -> Aligner | None:
+        """The body at instant i, where `poses` [4, 4] have it and as fast as they do; None where too few see it."""
+        near = [k for k in (i - 1, i + 1) if k in poses]
+        first, last = min([*near, i]), max([*near, i])
+        span = float(self.evidence.instants.times[last] - self.evidence.instants.times[first])
+        velocity = twist(poses[first], poses[last]) / span if span > 0 else None
+        fine = self.look(i, background, poses[i][:3, 3], splats.radius)
+        return None if fine is None else Aligner(splats, fine, self.near, velocity)
+
     def again(self, splats: Splats, background: Background, track: dict[int, Aligned]) -> dict[int, Aligned]:
-        """The same track, refined with the velocities that it has itself."""
-        found: dict[int, Aligned] = {}
-        times = self.evidence.instants.times
-        for i, aligned in track.items():
-            near = [k for k in (i - 1, i + 1) if k in track]
-            ends = (min([*near, i]), max([*near, i]))
-            span = float(times[ends[1]] - times[ends[0]])
-            velocity = twist(track[ends[0]].pose, track[ends[1]].pose) / span if span > 0 else None
-            result = self.refined(splats, background, i, aligned.pose, velocity)
-            if result is not None:
-                found[i] = result
+        """The same track, refined with the velocities that it has itself, forward and back.
+
+        Each instant starts from its own pose or from where one of its neighbours would have the body, at rest or in a
+        hand: what costs least.
+        """
+        found = dict(track)
+        poses = {i: aligned.pose for i, aligned in track.items()}
+        for row in (sorted(track), sorted(track, reverse=True)):
+            for i in row:
+                near = [k for k in (i - 1, i + 1) if k in track]
+                held = (self.held(k, i, poses[k], splats) for k in near)
+                starts = [poses[i], *(poses[k] for k in near), *(pose for pose in held if pose is not None)]
+                aligner = self.aligner(splats, background, i, poses)
+                if aligner is not None:
+                    found[i] = aligner.judged(aligner.align(min(starts, key=aligner.cost)))
+                    poses[i] = found[i].pose
         return found
