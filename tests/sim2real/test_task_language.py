@@ -232,7 +232,7 @@ def test_inverse_kinematics_points_the_hand_down(place) -> None:
     rotation = kin.down(0.3)
     assert rotation @ kin.approach == pytest.approx([0, 0, -1]) and kin.yaw(rotation) == pytest.approx(0.3)
     q = kin.home
-    goal = kin.home_position + [0.03, 0.05, -0.08]
+    goal = kin.home_position + np.array([0.03, 0.05, -0.08])
     for _ in range(60):
         q = kin.toward(q, goal, rotation, 1)
     reached, turned = kin.tool(q)

@@ -78,7 +78,7 @@ def test_the_gaussians_of_a_thing_move_with_it(pick) -> None:
     k = int(pick.world.model.joint("thing_cube_free").qposadr[0])
 
     def look(dy: float, dz: float) -> np.ndarray:
-        env._state["qpos"][0, k : k + 3] = start + [0, dy, dz]
+        env._state["qpos"][0, k : k + 3] = start + np.array([0.0, dy, dz])
         env._refresh(np.array([0]))
         return env.observe()["rgb"]["cam00"][0].astype(int)
 
