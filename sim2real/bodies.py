@@ -29,7 +29,7 @@ FRICTION = 0.8  # sliding, where nobody declares one
 SPIN, ROLL = 0.005, 0.0001  # m, torsional and rolling friction
 DENSITY = 400.0  # kg/m^3 of a declared primitive without a density: wood
 CAPTURED_DENSITY = 1000.0  # kg/m^3 of a captured body without one, as `recon mesh` assumes
-HULL_DIRECTIONS, WITHIN = 60, 0.96  # directions in which such a hull is bounded; share of the Gaussians inside
+HULL_DIRECTIONS, WITHIN = 60, 0.985  # directions in which such a hull is bounded; share of the Gaussians inside
 SOLID = 0.5  # opacity from which a captured Gaussian counts for a hull made of them
 
 

@@ -15,6 +15,7 @@ from recon.geometry.sh import rgb_to_sh0
 from recon.scene.gaussians import RIGID, Gaussians
 from recon.scene.motion import Track
 from recon.scene.scene import Body, Scene
+from sim2real.bodies import Look, _hull_of
 from sim2real.env import SplatVectorEnv
 from sim2real.primitives import pieces_of, surface_of
 from sim2real.tasks.items import Init, Item
@@ -106,6 +107,22 @@ def test_a_captured_body_becomes_a_thing_with_its_own_gaussians(mug_cell) -> Non
     assert len(mug_cell.movers) > len(without.movers) and len(mug_cell.movers.sh) == len(thing.look.means)
     yellow = observation["rgb"]["cam00"].astype(int)
     assert ((yellow[..., 0] > 150) & (yellow[..., 1] > 120) & (yellow[..., 2] < 90)).any()
+
+
+def test_a_stray_gaussian_gives_a_hull_no_foot() -> None:
+    half = np.array([0.03, 0.025, 0.03])
+    points = np.random.default_rng(0).uniform(-1, 1, (600, 3)) * half
+    points[:, 2] = np.where(np.arange(600) % 2, points[:, 2], np.sign(points[:, 2]) * half[2])
+    strays = np.array([[0.0, 0.0, -0.2], [0.15, 0.0, 0.0]])
+    count = len(points) + len(strays)
+    look = Look(
+        np.concatenate([points, strays]), np.tile([1.0, 0, 0, 0], (count, 1)), np.full((count, 3), 0.002),
+        np.full(count, 0.9), np.zeros((count, 1, 3)), False,
+    )  # fmt: skip
+    corners = _hull_of(look, "box").corners()
+    assert corners.max(axis=0) == pytest.approx(half, abs=0.004) and corners.min(axis=0) == pytest.approx(
+        -half, abs=0.004
+    )
 
 
 def test_light_turns_with_a_captured_body(mug_cell) -> None:
