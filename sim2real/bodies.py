@@ -5,21 +5,30 @@ What nobody can see in a picture (mass, friction) is declared or assumed, and ca
 
 from __future__ import annotations
 
-import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from recon.core.errors import InputError, UsageError, did_you_mean
-from recon.core.files import read_json
-from recon.geometry.quaternion import quat_to_matrix
-from sim2real.primitives import NORMAL, OPACITY, TANGENT, Piece, Surface, pieces_of, quats_along, surface_of
+from recon.geometry.pose import pose_of
+from sim2real.primitives import (
+    NORMAL,
+    OPACITY,
+    TANGENT,
+    Piece,
+    Surface,
+    pieces_of,
+    quats_along,
+    surface_of,
+    unit_sphere,
+)
 
 if TYPE_CHECKING:
+    from recon.mesh.folder import Published
     from recon.scene.scene import Body, Scene
     from sim2real.tasks.items import Item
 
@@ -31,6 +40,11 @@ DENSITY = 400.0  # kg/m^3 of a declared primitive without a density: wood
 CAPTURED_DENSITY = 1000.0  # kg/m^3 of a captured body without one, as `recon mesh` assumes
 HULL_DIRECTIONS, WITHIN = 60, 0.985  # directions in which such a hull is bounded; share of the Gaussians inside
 SOLID = 0.5  # opacity from which a captured Gaussian counts for a hull made of them
+
+
+def free_joint(node: str) -> str:
+    """Name of the free joint of a body of MuJoCo's model."""
+    return f"{node}_free"
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,6 +85,11 @@ class Thing:
     def node(self) -> str:
         """Its name in MuJoCo's model, where robots have names of their own."""
         return f"thing_{self.name}"
+
+    @property
+    def joint(self) -> str:
+        """Name of its free joint there."""
+        return free_joint(self.node)
 
     @cached_property
     def corners(self) -> Array:
@@ -152,30 +171,31 @@ def _sh0(rgb: Array) -> Array:
     return np.asarray(rgb_to_sh0(rgb), float)
 
 
-def captured(name: str, item: Item, scene: Scene, source: Path | None) -> Thing:
+def captured(name: str, item: Item, scene: Scene, meshed: Mapping[str, Published]) -> Thing:
     """A body of the scene, with the pieces and the mass that `recon mesh` made, else with a hull of its Gaussians.
 
     Raises:
-        UsageError: the scene has no such body. InputError: its meshes are those of another build, or it is empty.
+        UsageError: the scene has no such body. InputError: it is empty.
     """
     body = _body(scene, item.scene or name)
-    pose = np.eye(4)
     quat, position = body.pose_at(scene.time_range[0])
-    pose[:3, :3], pose[:3, 3] = quat_to_matrix(quat.numpy().astype(float)), position.numpy()
+    pose = pose_of(position.numpy(), quat.numpy())
     look = _captured_look(scene, body)
-    made = _meshed(scene, source, body.name)
+    made = meshed.get(body.name)
     if made is None:
-        pieces, shape = (_hull_of(look, body.name),), "hull of its Gaussians (`recon mesh` makes closer pieces)"
-        volume, inertia, center = _solid(pieces[0])
+        hull = _hull_of(look, body.name)
+        pieces: tuple[Piece, ...] = (hull,)
+        shape = "hull of its Gaussians (`recon mesh` makes closer pieces)"
+        volume, inertia, center = _solid(hull)
         mass, origin = CAPTURED_DENSITY * volume, "assumed (1000 kg/m^3)"
         inertia = CAPTURED_DENSITY * inertia
     else:
-        pieces, shape = made["pieces"], "recon mesh"
-        mass, origin = made["mass"], str(made["density_source"])
-        center, inertia = np.asarray(made["center"], float), np.asarray(made["inertia"], float)
-    told = item.mass if item.mass is not None else None
-    if told is not None:
-        inertia, mass, origin = inertia * (told / mass), told, "declared"
+        assert made.mass is not None  # objects have one
+        pieces, shape = tuple(Piece("hull", vertices=vertices) for vertices in made.pieces), "recon mesh"
+        mass, origin = float(made.mass["mass"]), str(made.mass["density_source"])
+        center, inertia = np.asarray(made.mass["center"], float), np.asarray(made.mass["inertia"], float)
+    if item.mass is not None:
+        inertia, mass, origin = inertia * (item.mass / mass), item.mass, "declared"
     friction = FRICTION if item.friction is None else item.friction
     sources = {"mass": origin, "friction": "declared" if item.friction is not None else "assumed", "shape": shape}
     return Thing(name, pieces, look, mass, center, inertia, friction, sources, not item.fixed, pose)
@@ -211,40 +231,6 @@ def _captured_look(scene: Scene, body: Body) -> Look:
     return Look(column(table.means), quats, np.exp(column(table.log_scales)), opacities, column(table.sh), lit=False)
 
 
-def _meshed(scene: Scene, source: Path | None, name: str) -> dict[str, Any] | None:
-    """What `recon mesh` published for a body, None where it did not run."""
-    from recon.mesh.folder import MESHES, read_meshes
-
-    folder = None if source is None else source / MESHES
-    if folder is None or not (folder / "meshes.json").is_file():
-        return None
-    entries = {entry["name"]: entry for entry in read_meshes(folder)}
-    header = read_json(folder / "meshes.json")
-    key = str(scene.provenance.get("key", ""))
-    if isinstance(header, dict) and header.get("scene_key") != key:
-        raise InputError(
-            f"{folder} belongs to another build of this scene", why="its bodies may lie elsewhere",
-            fix="Run `recon mesh` again.",
-        )  # fmt: skip
-    if name not in entries:
-        return None
-    home = folder / entries[name]["folder"]
-    pieces = tuple(Piece("hull", vertices=_vertices(path)) for path in sorted((home / "collision").glob("*.obj")))
-    mass = read_json(home / "inertia.json")
-    if not pieces or not isinstance(mass, dict):
-        raise InputError(f"{home} has no pieces to collide with", fix="Run `recon mesh` again.")
-    return {"pieces": pieces, **mass}
-
-
-def _vertices(path: Path) -> Array:
-    """The vertices [V, 3] m of one of our own OBJ files."""
-    lines = path.read_text(encoding="ascii").splitlines()
-    points = [[float(word) for word in line.split()[1:4]] for line in lines if line.startswith("v ")]
-    if len(points) < 4:
-        raise InputError(f"{path} holds no solid piece")
-    return np.array(points)
-
-
 def _hull_of(look: Look, name: str) -> Piece:
     """What lies, in every one of many directions, no farther out than all but a few of the Gaussians: a hull that one
     stray Gaussian does not give a foot to tip over."""
@@ -263,10 +249,7 @@ def _hull_of(look: Look, name: str) -> Piece:
 
 def _directions() -> Array:
     """[D, 3] unit: the axes both ways, and a lattice between them."""
-    i = np.arange(HULL_DIRECTIONS) + 0.5
-    polar, turn = np.arccos(1 - 2 * i / HULL_DIRECTIONS), np.pi * (1 + math.sqrt(5)) * i
-    lattice = np.stack([np.sin(polar) * np.cos(turn), np.sin(polar) * np.sin(turn), np.cos(polar)], axis=1)
-    return np.concatenate([np.eye(3), -np.eye(3), lattice])
+    return np.concatenate([np.eye(3), -np.eye(3), unit_sphere(HULL_DIRECTIONS)])
 
 
 def _solid(piece: Piece) -> tuple[float, Array, Array]:

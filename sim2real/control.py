@@ -11,7 +11,8 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from sim2real.kinematics import Kinematics, angle, rotation_of, rotation_vector
+from recon.geometry.pose import angle_between, so3_exp, so3_log
+from sim2real.kinematics import Kinematics, at_most
 from sim2real.physics import World
 from sim2real.tasks.script import Wish
 from sim2real.tasks.spec import Control
@@ -112,12 +113,12 @@ class Controller:
         way = wish.position - place
         if np.linalg.norm(way) < NEAR:  # servos that yield to gravity stop short: lead them by what is missing
             way = CATCH_UP * (wish.position - tool)
-        way = _shortened(way, step)
-        spin = _shortened(rotation_vector(kin.down(yaw) @ turned.T), turn)
+        way = at_most(way, step)
+        spin = at_most(so3_log(kin.down(yaw) @ turned.T), turn)
         if self.by_tool:
             moves = np.concatenate([way / control.max_delta, spin / control.max_turn])
         else:
-            q = kin.toward(self.command[row], place + way, rotation_of(spin) @ turned)
+            q = kin.toward(self.command[row], place + way, so3_exp(spin) @ turned)
             if control.mode == "joint_position":
                 moves = np.clip(2 * (q - self.arm.low) / (self.arm.high - self.arm.low) - 1, -1, 1)
             else:
@@ -130,7 +131,7 @@ class Controller:
     def _tool_step(self, row: int, moves: Array) -> Array:
         aim = self.aim[row]
         aim[:3] += self.control.max_delta * moves[:3]
-        aim[3:] = (rotation_of(self.control.max_turn * moves[3:]) @ aim[3:].reshape(3, 3)).ravel()
+        aim[3:] = (so3_exp(self.control.max_turn * moves[3:]) @ aim[3:].reshape(3, 3)).ravel()
         return self.kinematics.toward(self.command[row], aim[:3], aim[3:].reshape(3, 3))
 
     def _aim_at(self, row: int) -> None:
@@ -140,11 +141,6 @@ class Controller:
     def _bound_aim(self, row: int) -> None:
         place, turned = self.kinematics.tool(self.command[row])
         aim = self.aim[row]
-        aim[:3] = place + _shortened(aim[:3] - place, LEAD)
-        if angle(aim[3:].reshape(3, 3) @ turned.T) > LEAD_TURN:
+        aim[:3] = place + at_most(aim[:3] - place, LEAD)
+        if angle_between(aim[3:].reshape(3, 3), turned) > LEAD_TURN:
             aim[3:] = turned.ravel()
-
-
-def _shortened(vector: Array, length: float) -> Array:
-    size = float(np.linalg.norm(vector))
-    return vector * min(1.0, length / max(size, 1e-12))

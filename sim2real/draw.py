@@ -23,7 +23,7 @@ from recon.geometry.sh import SH_C1, eval_sh, sh0_to_rgb, sh_degree
 from recon.render.api import rasterize
 from recon.render.types import RasterConfig, Rendering
 from sim2real.bodies import Look, painted
-from sim2real.primitives import disc_of
+from sim2real.primitives import disc_of, quats_along, unit_sphere
 from sim2real.still import Still
 
 if TYPE_CHECKING:
@@ -186,19 +186,12 @@ def _first_degree(sh: Array) -> Array:
 
 def _sphere(marker: Marker) -> tuple[Array, Array, Array, Array, Array]:
     """Flat Gaussians on a sphere (Fibonacci lattice), their third axis along the normal."""
-    i = np.arange(MARKER_POINTS) + 0.5
-    polar, turn = np.arccos(1 - 2 * i / MARKER_POINTS), np.pi * (1 + math.sqrt(5)) * i
-    normal = np.stack([np.sin(polar) * np.cos(turn), np.sin(polar) * np.sin(turn), np.cos(polar)], axis=1)
+    normal = unit_sphere(MARKER_POINTS)
     spacing = marker.radius * math.sqrt(4 * np.pi / MARKER_POINTS)
-    # the rotation that takes z to the normal: axis z x n, half angle polar / 2
-    quats = np.stack(
-        [np.cos(polar / 2), -np.sin(turn) * np.sin(polar / 2), np.cos(turn) * np.sin(polar / 2), np.zeros_like(polar)],
-        1,
-    )
     scales = np.tile([0.6 * spacing, 0.6 * spacing, 0.1 * spacing], (MARKER_POINTS, 1))
     return (
         marker.radius * normal,
-        quats,
+        quats_along(normal),
         scales,
         np.full(MARKER_POINTS, 0.98),
         np.tile(marker.color, (MARKER_POINTS, 1)),

@@ -7,6 +7,7 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
+from recon.geometry.pose import angle_between, so3_log
 from sim2real.physics import World, rest
 
 Array = NDArray[np.float64]
@@ -44,8 +45,8 @@ class Kinematics:
             self._place(q)
             mj.mj_comPos(model, data)
             mj.mj_jacSite(model, data, self._jacobian[:3], self._jacobian[3:], arm.tcp)
-            way = _at_most(position - data.site_xpos[arm.tcp], STEP)
-            turn = _at_most(rotation_vector(rotation @ data.site_xmat[arm.tcp].reshape(3, 3).T), TURN)
+            way = at_most(position - data.site_xpos[arm.tcp], STEP)
+            turn = at_most(so3_log(rotation @ data.site_xmat[arm.tcp].reshape(3, 3).T), TURN)
             error = np.concatenate([way, ARM_LENGTH * turn])
             jacobian = self._jacobian[:, arm.dof].copy()
             jacobian[3:] *= ARM_LENGTH
@@ -60,7 +61,7 @@ class Kinematics:
         for _ in range(iterations):
             q = self.toward(q, position, rotation, 1)
             place, turned = self.tool(q)
-            if np.linalg.norm(position - place) < tolerance and angle(rotation @ turned.T) < 0.1:
+            if np.linalg.norm(position - place) < tolerance and angle_between(rotation, turned) < 0.1:
                 return True
         return False
 
@@ -91,38 +92,7 @@ class Kinematics:
         self._mj.mj_kinematics(self.world.model, self._data)
 
 
-def rotation_vector(rotation: Array) -> Array:
-    """[3] rad: axis times angle of a rotation [3, 3]."""
-    w = np.array(
-        [rotation[2, 1] - rotation[1, 2], rotation[0, 2] - rotation[2, 0], rotation[1, 0] - rotation[0, 1]]
-    )  # 2 sin(angle) axis
-    size = float(np.linalg.norm(w))
-    turned = math.atan2(size, float(np.trace(rotation)) - 1)
-    if size > 1e-9:
-        return w * (turned / size)
-    if turned < 1:
-        return w / 2
-    # half a turn: R = 2 a a^T - I
-    axis = np.sqrt(np.maximum((np.diag(rotation) + 1) / 2, 0))
-    k = int(np.argmax(axis))
-    return math.pi * np.array([axis[i] if i == k else rotation[k, i] / (2 * axis[k]) for i in range(3)])
-
-
-def rotation_of(vector: Array) -> Array:
-    """[3, 3] rotation about `vector` by its length, rad (Rodrigues)."""
-    size = float(np.linalg.norm(vector))
-    if size < 1e-12:
-        return np.eye(3)
-    x, y, z = vector / size
-    k = np.array([[0, -z, y], [z, 0, -x], [-y, x, 0]])
-    return np.eye(3) + math.sin(size) * k + (1 - math.cos(size)) * (k @ k)
-
-
-def angle(rotation: Array) -> float:
-    """rad by which a rotation [3, 3] turns."""
-    return float(np.linalg.norm(rotation_vector(rotation)))
-
-
-def _at_most(vector: Array, length: float) -> Array:
+def at_most(vector: Array, length: float) -> Array:
+    """The vector, shortened to `length` where it is longer."""
     size = float(np.linalg.norm(vector))
     return vector * min(1.0, length / max(size, 1e-12))

@@ -9,14 +9,16 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+import cv2
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
 from recon.core.seeding import numpy_generator
 from recon.geometry.camera import Camera
+from recon.geometry.pose import so3_exp
+from recon.geometry.srgb import to_encoded, to_linear
 from sim2real.draw import Painter, Poses, Splats, View, make_view
-from sim2real.kinematics import rotation_of
 from sim2real.tasks.variation import Randomize
 
 if TYPE_CHECKING:
@@ -73,7 +75,7 @@ def moved_camera(camera: Camera, look: Look) -> Camera:
     """The pinhole camera where it really is."""
     pose = camera.cam_from_world.copy()
     # in the camera's own axes: x' = R x + t
-    rotation = rotation_of(look.turn)
+    rotation = so3_exp(look.turn)
     pose[:3, :3], pose[:3, 3] = rotation @ pose[:3, :3], rotation @ pose[:3, 3] + look.shift
     return replace(camera, cam_from_world=pose, fx=camera.fx * look.zoom, fy=camera.fy * look.zoom)
 
@@ -119,30 +121,8 @@ def developed(look: Look, painter: Painter, poses: Poses, seed: int, step: int, 
     return (encoded * np.float32(255) + np.float32(0.5)).astype(np.uint8)
 
 
-def to_linear(encoded: Floats) -> Floats:
-    """sRGB in 0..1 to linear light."""
-    low = encoded / np.float32(12.92)
-    high = ((encoded + np.float32(0.055)) / np.float32(1.055)) ** np.float32(2.4)
-    return np.where(encoded <= np.float32(0.04045), low, high)
-
-
-def to_encoded(linear: Floats) -> Floats:
-    """Linear light in 0..1 to sRGB."""
-    high = np.float32(1.055) * np.maximum(linear, np.float32(1e-9)) ** np.float32(1 / 2.4) - np.float32(0.055)
-    return np.where(linear <= np.float32(0.0031308), np.float32(12.92) * linear, high)
-
-
 def _blurred(picture: Floats, sigma: float) -> Floats:
-    """Gaussian blur along both sides, mirrored at the edges."""
-    reach = max(1, int(np.ceil(3 * sigma)))
-    weights = np.exp(-0.5 * (np.arange(-reach, reach + 1) / sigma) ** 2)
-    weights = (weights / weights.sum()).astype(np.float32)
-    for axis in (0, 1):
-        widths = [(reach, reach) if k == axis else (0, 0) for k in range(3)]
-        padded = np.pad(picture, widths, mode="symmetric")
-        size = picture.shape[axis]
-        total = np.zeros_like(picture)
-        for k, weight in enumerate(weights):
-            total += weight * np.take(padded, np.arange(k, k + size), axis=axis)
-        picture = total
-    return picture
+    """Gaussian blur out to three standard deviations, mirrored at the edges."""
+    side = 2 * max(1, int(np.ceil(3 * sigma))) + 1
+    found: Floats = cv2.GaussianBlur(picture, (side, side), sigma, borderType=cv2.BORDER_REFLECT)
+    return found

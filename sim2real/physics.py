@@ -8,7 +8,7 @@ the table; a moving link that already touches the bench at rest loses that one c
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,7 +22,7 @@ from recon.geometry.quaternion import matrix_to_quat, quat_to_matrix
 from recon.robot.source import load_spec
 from sim2real.arm import Arm, find_arm
 from sim2real.bench import Bench, Box, carve
-from sim2real.bodies import ROLL, SPIN, Thing
+from sim2real.bodies import ROLL, SPIN, Thing, free_joint
 from sim2real.gripper import Gripper, find_gripper
 from sim2real.primitives import Piece
 
@@ -116,9 +116,6 @@ def _with_things(
 ) -> tuple[mujoco.MjModel, dict[tuple[str, str], int]]:
     """Add the bodies and a sensor for each pair whose touching a task may ask about."""
     mj = _mj()
-    # grasps slip under pyramidal friction cones and soft friction
-    spec.option.cone = mj.mjtCone.mjCONE_ELLIPTIC
-    spec.option.impratio = 10.0
     taken = {body.name for body in spec.bodies}
     for thing in things:
         if thing.node in taken:
@@ -126,8 +123,8 @@ def _with_things(
                 f"a body of the task is called {thing.name!r}", why="the robot or the bench has a body of that name",
                 fix="Rename it in the task.",
             )  # fmt: skip
-        _add_thing(spec, thing, [PARKED + len(taken), 0.0, 1.0])
         taken.add(thing.node)
+    add_things(spec, {thing.node: thing for thing in things})
     fingers = gripper.fingers if gripper is not None else ()
     nodes = {thing.name: thing.node for thing in things}
     pairs = [(t.name, other) for t in things for other in (*fingers, TABLE, PIECES) if t.free or other in fingers]
@@ -143,22 +140,32 @@ def _with_things(
     return model, {(a, b): int(model.sensor(f"touch/{a}/{b}").adr[0]) for a, b in pairs}
 
 
-def _add_thing(spec: mujoco.MjSpec, thing: Thing, parked: Sequence[float]) -> None:
+def add_things(spec: mujoco.MjSpec, things: Mapping[str, Thing]) -> None:
+    """Add bodies, with what can be hit of them, under the names given; where they start, else parked far off."""
+    if not things:
+        return
+    # grasps slip under pyramidal friction cones and soft friction
+    spec.option.cone = _mj().mjtCone.mjCONE_ELLIPTIC
+    spec.option.impratio = 10.0
+    parked = len(spec.bodies)
+    for number, (name, thing) in enumerate(things.items()):
+        _add_thing(spec, name, thing, [PARKED + parked + number, 0.0, 1.0])
+
+
+def _add_thing(spec: mujoco.MjSpec, name: str, thing: Thing, parked: Sequence[float]) -> None:
     pose = thing.start if thing.start is not None else np.eye(4)
     position = pose[:3, 3] if thing.start is not None else parked
-    body = spec.worldbody.add_body(
-        name=thing.node, mocap=not thing.free, pos=position, quat=matrix_to_quat(pose[:3, :3])
-    )
+    body = spec.worldbody.add_body(name=name, mocap=not thing.free, pos=position, quat=matrix_to_quat(pose[:3, :3]))
     if thing.free:
-        body.add_freejoint(name=f"{thing.node}_free")
+        body.add_freejoint(name=free_joint(name))
         i = thing.inertia
         body.mass, body.ipos, body.explicitinertial = thing.mass, thing.center, True
         body.fullinertia = [i[0, 0], i[1, 1], i[2, 2], i[0, 1], i[0, 2], i[1, 2]]
     # priority: what touches it slides as the thing's own friction says, whatever the other's is
     for number, piece in enumerate(thing.pieces):
-        kind, size, at = _geom(spec, f"{thing.node}_{number:02d}", piece)
+        kind, size, at = _geom(spec, f"{name}_{number:02d}", piece)
         body.add_geom(
-            name=f"{thing.node}_{number:02d}", type=kind, pos=at, condim=4, friction=[thing.friction, SPIN, ROLL],
+            name=f"{name}_{number:02d}", type=kind, pos=at, condim=4, friction=[thing.friction, SPIN, ROLL],
             priority=1, group=0, **size,
         )  # fmt: skip
 

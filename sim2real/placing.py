@@ -8,15 +8,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from recon.geometry.quaternion import matrix_to_quat, quat_to_matrix
+from recon.geometry.pose import angle_between, pose_of
+from recon.geometry.quaternion import matrix_to_quat
 from sim2real.bodies import Thing
 from sim2real.kinematics import Kinematics
-from sim2real.tasks.items import Init
+from sim2real.tasks.items import Init, Region
 from sim2real.tasks.spec import Task
 
 if TYPE_CHECKING:
@@ -42,6 +43,22 @@ ROUGH_TILT = math.radians(30)  # of a captured body, whose underside is only rou
 SINK = 0.002  # m, deepest contact of a settled scene
 
 
+class Ring(NamedTuple):
+    """What regions are parts of: base [2] m, the robot's; forward rad, where it points at rest; reach m."""
+
+    base: Array
+    forward: float
+    reach: float
+
+    def point(self, rng: np.random.Generator, region: Region, top: float) -> Array:
+        """[3] m: evenly over the region's area, over a table whose top is at `top` m."""
+        # r^2 is uniform
+        radius = math.sqrt(rng.uniform(region.radius[0] ** 2, region.radius[1] ** 2)) * self.reach
+        azimuth = self.forward + math.radians(rng.uniform(*region.azimuth_deg))
+        height = top + rng.uniform(*region.height)
+        return np.array([self.base[0] + radius * math.cos(azimuth), self.base[1] + radius * math.sin(azimuth), height])
+
+
 class Placer:
     """Draws the places and poses of one task in one world."""
 
@@ -59,9 +76,7 @@ class Placer:
         )
         self._wasted = 0
 
-    def draw(
-        self, rng: np.random.Generator, ring: tuple[Array, float, float]
-    ) -> tuple[dict[str, Pose], dict[str, Pose], int, str | None]:
+    def draw(self, rng: np.random.Generator, ring: Ring) -> tuple[dict[str, Pose], dict[str, Pose], int, str | None]:
         """Places [3] m and poses by name, draws thrown away, and why the last of them will not do (None: it will).
 
         Each thing is drawn up to TRIES times where those before it leave it no room.
@@ -106,23 +121,18 @@ class Placer:
             self._wasted += 1
         return value, spot, reason
 
-    def _on_ring(self, rng: np.random.Generator, ring: tuple[Array, float, float], init: Init) -> Array:
+    def _on_ring(self, rng: np.random.Generator, ring: Ring, init: Init) -> Array:
         assert init.region is not None
-        region, (base, forward, reach) = self.task.regions[init.region], ring
-        # uniform over the ring's area: r^2 is uniform
-        radius = math.sqrt(rng.uniform(region.radius[0] ** 2, region.radius[1] ** 2)) * reach
-        azimuth = forward + math.radians(rng.uniform(*region.azimuth_deg))
-        height = self.world.bench.top + rng.uniform(*region.height)
-        return np.array([base[0] + radius * math.cos(azimuth), base[1] + radius * math.sin(azimuth), height])
+        return ring.point(rng, self.task.regions[init.region], self.world.bench.top)
 
-    def _pose(self, rng: np.random.Generator, ring: tuple[Array, float, float], thing: Thing, init: Init) -> Array:
+    def _pose(self, rng: np.random.Generator, ring: Ring, thing: Thing, init: Init) -> Array:
         """[4, 4] world_from_body, its lowest point GAP over where it is to stand."""
         start = thing.start if thing.start is not None else np.eye(4)
         yaw = math.radians(rng.uniform(*init.yaw_deg))
         if init.region is not None:
             middle = self._on_ring(rng, ring, init)
             ground = middle[2]
-            yaw += ring[1] if thing.start is None else 0.0
+            yaw += ring.forward if thing.start is None else 0.0
         else:
             middle = start[:3, :3] @ thing.middle + start[:3, 3]
             middle[:2] += rng.uniform(-init.jitter, init.jitter, 2)
@@ -174,7 +184,7 @@ class Placer:
         rotation = kin.down(kin.yaw(kin.home_rotation))
         points = [np.array(place[:3]) + 0.03 * UP for place in places.values()]
         for thing in self.world.things:
-            pose = as_matrix(poses[thing.name])
+            pose = _matrix(poses[thing.name])
             points.append(pose[:3, :3] @ thing.middle + pose[:3, 3])
         for point in points:
             for lift in (0.0, HOVER):
@@ -190,7 +200,7 @@ class Placer:
         data.qpos[arm.qpos], data.ctrl[arm.ctrl] = q0, q0
         put(self.world, data.qpos, data.mocap_pos, data.mocap_quat, poses)
         free = [thing for thing in self.world.things if thing.free]
-        first = [int(model.joint(f"{thing.node}_free").dofadr[0]) for thing in free]
+        first = [int(model.joint(thing.joint).dofadr[0]) for thing in free]
         for step in range(SETTLE):
             mj.mj_step(model, data)
             if step >= 50 and all(_slow(data.qvel[k : k + 6]) for k in first):
@@ -202,11 +212,11 @@ class Placer:
             return None
         rested = dict(poses)
         for thing in free:
-            k = int(model.joint(f"{thing.node}_free").qposadr[0])
-            pose = as_matrix(tuple(data.qpos[k : k + 7]))
-            before = as_matrix(poses[thing.name])
+            k = int(model.joint(thing.joint).qposadr[0])
+            pose = _matrix(tuple(data.qpos[k : k + 7]))
+            before = _matrix(poses[thing.name])
             moved = np.linalg.norm((pose - before)[:3] @ np.append(thing.middle, 1.0))
-            turned = math.acos(float(np.clip((np.trace(pose[:3, :3] @ before[:3, :3].T) - 1) / 2, -1, 1)))
+            turned = angle_between(pose[:3, :3], before[:3, :3])
             if moved > SHIFT or turned > (TILT if thing.start is None else ROUGH_TILT):
                 return None
             rested[thing.name] = tuple(map(float, data.qpos[k : k + 7]))
@@ -218,18 +228,16 @@ def put(world: World, qpos: Array, mocap_pos: Array, mocap_quat: Array, poses: d
     for thing in world.things:
         pose = np.asarray(poses[thing.name])
         if thing.free:
-            k = int(world.model.joint(f"{thing.node}_free").qposadr[0])
+            k = int(world.model.joint(thing.joint).qposadr[0])
             qpos[k : k + 7] = pose
         else:
             slot = int(world.model.body(thing.node).mocapid[0])
             mocap_pos[slot], mocap_quat[slot] = pose[:3], pose[3:]
 
 
-def as_matrix(pose: Pose) -> Array:
+def _matrix(pose: Pose) -> Array:
     """[4, 4] of x y z qw qx qy qz."""
-    result = np.eye(4)
-    result[:3, :3], result[:3, 3] = quat_to_matrix(np.asarray(pose[3:])), pose[:3]
-    return result
+    return pose_of(np.asarray(pose[:3]), np.asarray(pose[3:]))
 
 
 def _as_pose(matrix: Array) -> Pose:

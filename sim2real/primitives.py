@@ -125,6 +125,13 @@ def surface_of(pieces: tuple[Piece, ...], points: int = POINTS) -> Surface:
     return Surface(*(np.concatenate([getattr(k, f) for k in kept]) for f in ("points", "normals", "spacing")))
 
 
+def unit_sphere(count: int) -> Array:
+    """[count, 3] unit vectors, evenly in all directions (Fibonacci lattice)."""
+    i = np.arange(count) + 0.5
+    polar, turn = np.arccos(1 - 2 * i / count), np.pi * (1 + math.sqrt(5)) * i
+    return np.stack([np.sin(polar) * np.cos(turn), np.sin(polar) * np.sin(turn), np.cos(polar)], axis=1)
+
+
 def disc_of(radius: float, points: int = 160) -> Surface:
     """A flat disc that faces up, in the plane z = 0: a place shown on a table."""
     i = np.arange(points) + 0.5
@@ -202,7 +209,5 @@ def _barrel(radius: float, half: float, spacing: float) -> list[Surface]:
 
 def _ball(radius: float, spacing: float) -> Surface:
     count = max(32, round(4 * math.pi * radius**2 / spacing**2))
-    i = np.arange(count) + 0.5
-    polar, turn = np.arccos(1 - 2 * i / count), np.pi * (1 + math.sqrt(5)) * i
-    normal = np.stack([np.sin(polar) * np.cos(turn), np.sin(polar) * np.sin(turn), np.cos(polar)], axis=1)
+    normal = unit_sphere(count)
     return Surface(radius * normal, normal, np.full(count, radius * math.sqrt(4 * np.pi / count)))

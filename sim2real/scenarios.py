@@ -22,7 +22,7 @@ from recon.core.errors import CorruptError, InputError, UsageError
 from recon.core.files import read_json, write_json
 from recon.core.seeding import derive_seed, numpy_generator
 from sim2real.physics import World, rest
-from sim2real.placing import Placer, Pose
+from sim2real.placing import Placer, Pose, Ring
 from sim2real.tasks.expert import reach_action
 from sim2real.tasks.items import Region
 from sim2real.tasks.spec import Task, content_hash
@@ -96,7 +96,7 @@ class Sampler:
         self._data = rest(world.model, world.arm)
         self._mj = mujoco
         self._home_contacts = self._deepest_contact()
-        self.base, self.forward, self.reach = self._ring()
+        self.ring = self._ring()
         self._placer = Placer(world, task, self._data) if task.bodies or task.places else None
 
     def draw(self, seed: int, split: Split, index: int) -> Scenario:
@@ -115,7 +115,7 @@ class Sampler:
             bodies: dict[str, Pose] = {}
             reason = None
             if self._placer is not None:
-                places, bodies, more, reason = self._placer.draw(rng, (self.base, self.forward, self.reach))
+                places, bodies, more, reason = self._placer.draw(rng, self.ring)
                 wasted += more
             reason = reason or self._refusal(q0, target)
             if reason is None and self._placer is not None:
@@ -152,12 +152,12 @@ class Sampler:
         regions = [self.task.target.region] if self.task.target is not None else list(self.task.regions.values())
         if self.task.target is not None and self._placer is not None:
             regions += list(self.task.regions.values())
-        points = [self._place(rng, regions[i % len(regions)]) for i in range(count)] if regions else []
+        points = [self._drawn(rng, regions[i % len(regions)]) for i in range(count)] if regions else []
         points += [t.start[:3, 3] for t in self.world.things if t.start is not None]
         over = [p for p in points if self._over_table(p)]
         return np.array(over or points)
 
-    def _ring(self) -> tuple[Array, float, float]:
+    def _ring(self) -> Ring:
         """Base (x, y), direction of the rest pose (rad), and horizontal reach (m) of the tool at table height."""
         model, arm, data = self.world.model, self.world.arm, self._data
         first = int(model.jnt_bodyid[model.joint(arm.joints[0]).id])
@@ -171,18 +171,14 @@ class Sampler:
             data.qpos[arm.qpos] = rng.uniform(low, high)
             self._mj.mj_kinematics(model, data)
             distances.append(float(np.linalg.norm(data.site_xpos[arm.tcp, :2] - base[:2])))
-        return base[:2], forward, float(np.quantile(distances, 0.99))
+        return Ring(base[:2], forward, float(np.quantile(distances, 0.99)))
 
-    def _place(self, rng: np.random.Generator, region: Region) -> Array:
-        # uniform over the ring's area: r^2 is uniform
-        radius = math.sqrt(rng.uniform(region.radius[0] ** 2, region.radius[1] ** 2)) * self.reach
-        azimuth = self.forward + math.radians(rng.uniform(*region.azimuth_deg))
-        height = self.world.bench.top + rng.uniform(*region.height)
-        return np.array([self.base[0] + radius * math.cos(azimuth), self.base[1] + radius * math.sin(azimuth), height])
+    def _drawn(self, rng: np.random.Generator, region: Region) -> Array:
+        return self.ring.point(rng, region, self.world.bench.top)
 
     def _candidate(self, rng: np.random.Generator) -> tuple[Array, Array | None]:
         arm, noise = self.world.arm, self.task.start.joint_noise
-        target = None if self.task.target is None else self._place(rng, self.task.target.region)
+        target = None if self.task.target is None else self._drawn(rng, self.task.target.region)
         scale = np.where(self.world.model.jnt_type[[self.world.model.joint(j).id for j in arm.joints]] == 2, 0.1, 1.0)
         q0 = arm.home_qpos[arm.qpos] + scale * rng.uniform(-noise, noise, arm.size)
         return np.clip(q0, arm.low, arm.high), target

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -32,6 +32,7 @@ from sim2real.tasks.spec import Task, load_task
 
 if TYPE_CHECKING:
     from recon.geometry.rig import Rig
+    from recon.mesh.folder import Published
     from recon.scene.scene import Scene
 
 
@@ -108,7 +109,9 @@ def open_workcell(
     markers = [Marker(name, place.radius, place.color, flat=True) for name, place in spec.places.items()]
     if spec.target is not None:
         markers.insert(0, Marker("target", spec.target.radius, spec.target.color))
-    things = [thing_of(name, item, loaded, source) for name, item in spec.bodies.items()]
+    named = any(item.scene is not None for item in spec.bodies.values())
+    meshed = meshes_of(loaded, source) if named else {}
+    things = [thing_of(name, item, loaded, meshed) for name, item in spec.bodies.items()]
     world, rig, file, static = _world(loaded, source, robot, markers, device, backend, things)
     if spec.control.gripper and world.gripper is None:
         raise InputError(
@@ -121,9 +124,16 @@ def open_workcell(
     return Workcell(loaded, source, rig, file, spec, world, Sampler(world, spec), static, movers, backend)
 
 
-def thing_of(name: str, item: Item, scene: Scene, source: Path | None) -> Thing:
+def thing_of(name: str, item: Item, scene: Scene, meshed: Mapping[str, Published]) -> Thing:
     """A body of a task: the primitive it declares, or the captured one it names."""
-    return captured(name, item, scene, source) if item.scene is not None else declared(name, item)
+    return captured(name, item, scene, meshed) if item.scene is not None else declared(name, item)
+
+
+def meshes_of(scene: Scene, source: Path | None) -> dict[str, Published]:
+    """What `recon mesh` published in the scene's folder, by name. Raises InputError for that of another build."""
+    from recon.mesh.folder import read_published
+
+    return {} if source is None else read_published(source, str(scene.provenance.get("key", "")))
 
 
 def open_world(scene: Scene | Path | str, *, robot: Path | str | None = None) -> tuple[World, Rig]:

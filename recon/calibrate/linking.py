@@ -13,7 +13,7 @@ import numpy as np
 
 from recon.calibrate.sightings import Views
 from recon.geometry.camera import Camera, project, unproject
-from recon.geometry.pose import invert_pose
+from recon.geometry.pose import invert_pose, so3_exp
 
 MAX_TRIED = 24  # shared instants from which a relative pose is tried
 CLEARLY = 0.5  # the second pose is dropped when its error is this many pixels larger and twice as large
@@ -53,7 +53,7 @@ def board_poses(points: np.ndarray, uv: np.ndarray, camera: Camera) -> list[np.n
     for turn, shift in zip(turns, shifts, strict=True):
         turn, shift = cv2.solvePnPRefineLM(points[good], xy[good], np.eye(3), None, turn.copy(), shift.copy())
         pose = np.eye(4)
-        pose[:3, :3] = cv2.Rodrigues(turn)[0]
+        pose[:3, :3] = so3_exp(turn)
         pose[:3, 3] = np.ravel(shift)
         if np.isfinite(pose).all() and ((points @ pose[:3, :3].T + pose[:3, 3])[:, 2] > 0).all():
             found.append((view_error(pose, points, uv, camera), pose))

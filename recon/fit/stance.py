@@ -25,6 +25,7 @@ import cv2
 import numpy as np
 
 from recon.geometry.camera import Camera, project, unproject
+from recon.geometry.pose import so3_exp, so3_log
 from recon.robot.description import RobotModel
 from recon.robot.silhouettes import draw_robot
 
@@ -148,13 +149,13 @@ def shifted(q: Mapping[str, float], joints: Sequence[str], offsets: np.ndarray) 
 def moved(base: np.ndarray, twist: np.ndarray) -> np.ndarray:
     """The base turned about its own origin by twist[:3] [rad] (axes of the world) and shifted by twist[3:6] [m]."""
     found = base.copy()
-    found[:3, :3] = cv2.Rodrigues(np.asarray(twist[:3]))[0] @ base[:3, :3]
+    found[:3, :3] = so3_exp(twist[:3]) @ base[:3, :3]
     found[:3, 3] = base[:3, 3] + twist[3:6]
     return found
 
 
 def _so_far(base: np.ndarray, start: np.ndarray, offsets: np.ndarray) -> np.ndarray:
-    turn = cv2.Rodrigues(base[:3, :3] @ start[:3, :3].T)[0].ravel()
+    turn = so3_log(base[:3, :3] @ start[:3, :3].T)
     return np.r_[turn, base[:3, 3] - start[:3, 3], offsets]
 
 

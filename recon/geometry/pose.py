@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import cv2
 import numpy as np
 import torch
 
 from recon.core.errors import InputError
-from recon.geometry.quaternion import Array
+from recon.geometry.quaternion import Array, quat_to_matrix
 
 RIGID_TOLERANCE = 1e-3  # largest entry of |R^T R - I| a pose may have
 SMALL_ANGLE = 1e-2  # radians; below it the series of se3_exp are exact to double precision
@@ -77,6 +78,25 @@ def carried(a_from_b: np.ndarray, pose: np.ndarray) -> np.ndarray:
 def angle_between(a: np.ndarray, b: np.ndarray) -> float:
     """Radians from one rotation [3, 3] to another; exact for small angles too: |A - B| = 2 sqrt(2) sin(angle / 2)."""
     return 2.0 * float(np.arcsin(min(1.0, np.linalg.norm(np.asarray(a) - np.asarray(b)) / np.sqrt(8.0))))
+
+
+def pose_of(position: np.ndarray, quat: np.ndarray) -> np.ndarray:
+    """Pose [4, 4] of a position [3] and a wxyz quaternion [4] of any positive length."""
+    pose = np.eye(4)
+    pose[:3, :3] = quat_to_matrix(np.asarray(quat, np.float64))
+    pose[:3, 3] = position
+    return pose
+
+
+def so3_exp(vector: np.ndarray) -> np.ndarray:
+    """Rotation [3, 3] about `vector` [3] by its length, radians."""
+    found: np.ndarray = cv2.Rodrigues(np.asarray(vector, np.float64))[0]
+    return found
+
+
+def so3_log(rotation: np.ndarray) -> np.ndarray:
+    """Rotation vector [3], radians, of a rotation [3, 3]: its axis times its angle in 0..pi."""
+    return np.asarray(cv2.Rodrigues(np.asarray(rotation, np.float64))[0]).ravel()
 
 
 def look_at(eye: np.ndarray, target: np.ndarray, up: Sequence[float] | np.ndarray = (0.0, 0.0, 1.0)) -> np.ndarray:

@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, cast
 
+import numpy as np
 import trimesh
 
 from recon.core.errors import CorruptError, InputError
@@ -105,6 +106,53 @@ def read_meshes(folder: Path) -> list[dict[str, Any]]:
         if f"{entry['folder']}/visual.glb" not in listed:
             raise CorruptError(f"{folder} is not complete", why=f"{entry['folder']}/visual.glb is not listed")
     return entries
+
+
+@dataclass(frozen=True, eq=False)
+class Published:
+    """One thing of a published folder. pieces: convex, vertices [V, 3] m each. mass: inertia.json, or None."""
+
+    name: str
+    kind: str
+    folder: Path
+    pieces: tuple[np.ndarray, ...]
+    mass: dict[str, Any] | None
+
+    def surface(self) -> trimesh.Trimesh:
+        """As it was reconstructed, with vertex colours."""
+        return _mesh(self.folder / "visual.glb")
+
+
+def read_published(scene_folder: Path, scene_key: str) -> dict[str, Published]:
+    """What `recon mesh` published for a scene, by name; nothing where it did not run.
+
+    Raises InputError when it belongs to another build of the scene or lacks pieces, and like `read_meshes`.
+    """
+    home = scene_folder / MESHES
+    if not (home / "meshes.json").is_file():
+        return {}
+    again = "Run `recon mesh` again."
+    entries = read_meshes(home)
+    header = read_json(home / "meshes.json")
+    if isinstance(header, dict) and header.get("scene_key") != scene_key:
+        raise InputError(
+            f"{home} belongs to another build of this scene", why="its bodies may lie elsewhere", fix=again
+        )
+    found = {}
+    for entry in entries:
+        folder = home / entry["folder"]
+        pieces = tuple(np.asarray(_mesh(file).vertices, float) for file in sorted((folder / "collision").glob("*.obj")))
+        mass = read_json(folder / "inertia.json") if (folder / "inertia.json").is_file() else None
+        if not pieces or not all(len(piece) >= 4 for piece in pieces):
+            raise InputError(f"{folder} has no pieces to collide with", fix=again)
+        if entry["kind"] == "object" and not isinstance(mass, dict):
+            raise InputError(f"{folder} has no mass", fix=again)
+        found[entry["name"]] = Published(entry["name"], entry["kind"], folder, pieces, cast("dict[str, Any]", mass))
+    return found
+
+
+def _mesh(file: Path) -> trimesh.Trimesh:
+    return cast(trimesh.Trimesh, trimesh.load(file, force="mesh", process=False))
 
 
 def summary(entry: dict[str, Any]) -> str:

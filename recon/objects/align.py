@@ -51,12 +51,13 @@ class Look:
 class Seen:
     """A body drawn over its background in V crops: picture [V, S, S, 3], coverage [V, S, S], gain [V, 1, 1, 3].
 
-    weight: [V, S, S], what of it may be compared.
+    covered: bool [V, S, S], where something stands in front of it. weight: [V, S, S], what of it may be compared.
     """
 
     picture: np.ndarray
     coverage: np.ndarray
     gain: np.ndarray
+    covered: np.ndarray
     weight: np.ndarray
 
 
@@ -129,17 +130,18 @@ class Aligner:
         colour, alpha = self._drawn(pose, np.zeros((1, 6)))
         gain = self._gain(colour[0], alpha[0])
         picture = self._laid(colour[0], alpha[0], gain)
-        return Seen(picture, alpha[0], gain, self._weight(alpha[0], picture))
+        covered = self._covered(alpha[0], picture)
+        return Seen(picture, alpha[0], gain, covered, self._weight(alpha[0], covered))
 
     def _laid(self, colour: np.ndarray, alpha: np.ndarray, gain: np.ndarray) -> np.ndarray:
         behind = np.where(self.look.known[..., None] > 0.5, self.look.background, self.look.target)
         return gain * colour + (1.0 - alpha[..., None]) * behind
 
-    def _weight(self, alpha: np.ndarray, picture: np.ndarray) -> np.ndarray:
+    def _weight(self, alpha: np.ndarray, covered: np.ndarray) -> np.ndarray:
         # where the background is not known only the body itself can be compared
         known = self.look.known > 0.5
         found: np.ndarray = self.look.weight * np.where(known, 1.0, alpha > 0.9)
-        return found * ~self._covered(alpha, picture)
+        return found * ~covered
 
     def _covered(self, alpha: np.ndarray, picture: np.ndarray) -> np.ndarray:
         """bool [V, S, S]: where something of the background stands in front of the body, as the rim of a bowl it is in.
@@ -213,7 +215,7 @@ class Aligner:
         colour, alpha = self._drawn(pose, np.concatenate([np.zeros((1, 6)), np.diag(units)]))
         gain = self._gain(colour[0], alpha[0])
         base = self._laid(colour[0], alpha[0], gain)
-        weight = self._weight(alpha[0], base)
+        weight = self._weight(alpha[0], self._covered(alpha[0], base))
         off = base - self.look.target
         square = (off**2).mean(-1)
         robust = weight / (1.0 + square / SCALE**2)
@@ -236,7 +238,7 @@ class Aligner:
         square = ((picture - self.look.target) ** 2).mean(-1)
         bare = ((self.look.background - self.look.target) ** 2).mean(-1)
         sure = weight * own
-        seen = float((self.look.weight * own * ~self._covered(alpha, picture)).sum())
+        seen = float((self.look.weight * own * ~drawn.covered).sum())
         noise = float(np.sqrt((sure * np.minimum(square, SCALE**2)).sum() / max(sure.sum(), 1.0)))
         _, information, _ = self._linear(pose)
         return Aligned(

@@ -9,12 +9,11 @@ from __future__ import annotations
 import itertools
 from dataclasses import dataclass
 
-import cv2
 import numpy as np
 
 from recon.fit.outlined import MaskCache
 from recon.fit.robot import KnownRobot
-from recon.geometry.pose import invert_pose
+from recon.geometry.pose import invert_pose, so3_log
 from recon.objects.align import Aligned, Aligner, Look, look_at_instant
 from recon.objects.evidence import Evidence
 from recon.objects.shape import thinned
@@ -43,7 +42,7 @@ class Background:
 def twist(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     """[6] in the body's frame, from pose `a` to pose `b` [4, 4]: metres, then a rotation vector (small motions)."""
     moved = invert_pose(a) @ b
-    return np.concatenate([moved[:3, 3], cv2.Rodrigues(moved[:3, :3])[0][:, 0]])
+    return np.concatenate([moved[:3, 3], so3_log(moved[:3, :3])])
 
 
 def worth(aligned: Aligned) -> float:

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from recon.core.errors import InputError, did_you_mean
-from recon.geometry.quaternion import quat_to_matrix
+from recon.geometry.pose import pose_of
 from recon.robot.kinematics import Coupling, forward_kinematics
 from recon.robot.meshes import LinkMesh, geom_mesh, visual_geoms
 from recon.robot.source import compile_spec, import_mujoco, load_spec
@@ -153,7 +153,7 @@ def _sites(model: mujoco.MjModel, names: dict[int, str]) -> dict[str, Site]:
     for s in range(model.nsite):
         name, body = model.site(s).name, int(model.site_bodyid[s])
         if name and body in names:
-            sites[name] = Site(name, names[body], _pose(model.site_pos[s], model.site_quat[s]))
+            sites[name] = Site(name, names[body], pose_of(model.site_pos[s], model.site_quat[s]))
     return sites
 
 
@@ -219,11 +219,3 @@ def _couplings(model: mujoco.MjModel, mujoco: Any, joints: dict[str, Joint]) -> 
             zero = (float(model.qpos0[joints[follower].address]), float(model.qpos0[joints[leader].address]))
             couplings.append(Coupling(follower, leader, tuple(model.eq_data[e, :5].tolist()), *zero))
     return tuple(couplings)
-
-
-def _pose(position: Floats, quat: Floats) -> Floats:
-    """Homogeneous [4, 4] from a position and a wxyz quaternion."""
-    pose = np.eye(4)
-    pose[:3, :3] = quat_to_matrix(np.array(quat, np.float64))
-    pose[:3, 3] = position
-    return pose

@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from recon.geometry.camera import Camera, unproject
+from recon.geometry.srgb import to_encoded, to_linear
 from recon.robot import rasterize_triangles
 from scripts.demo_capture.world import Sensor, Surface
 
@@ -74,18 +75,6 @@ class Samples:
     normals: Floats32
     albedo: Floats32
     rows: npt.NDArray[np.int64]
-
-
-def to_linear(encoded: Floats) -> Floats:
-    """sRGB transfer function, inverted."""
-    encoded = np.clip(encoded, 0, 1)
-    return np.where(encoded <= 0.04045, encoded / 12.92, ((encoded + 0.055) / 1.055) ** 2.4)
-
-
-def to_encoded(linear: Floats) -> Floats:
-    """sRGB transfer function."""
-    linear = np.clip(linear, 0, 1)
-    return np.where(linear <= 0.0031308, linear * 12.92, 1.055 * linear ** (1 / 2.4) - 0.055)
 
 
 class _Cones:
@@ -200,7 +189,7 @@ class Renderer:
             body = poses[part.body]
             local = (points[mine] - body[:3, 3]) @ body[:3, :3]
             normals[mine] = smooth[mine] @ body[:3, :3].T
-            albedo[mine] = to_linear(part.paint(local, smooth[mine]))
+            albedo[mine] = to_linear(np.clip(part.paint(local, smooth[mine]), 0, 1))
         normals /= np.linalg.norm(normals, axis=1, keepdims=True)
         towards_eye = np.einsum("ni,ni->n", normals, self._fine.center - points)
         normals[towards_eye < 0] *= -1  # a wall seen from behind
@@ -255,7 +244,7 @@ class Renderer:
         rng = np.random.default_rng([self.seed, 5, index, *name])
         sigma = np.sqrt(READ_NOISE**2 + SHOT_NOISE * np.clip(signal, 0, None))
         noisy = signal + sigma * rng.standard_normal(signal.shape)
-        return np.round(to_encoded(noisy) * 255).astype(np.uint8)
+        return np.round(to_encoded(np.clip(noisy, 0, 1)) * 255).astype(np.uint8)
 
 
 def _placed(corners: Floats, world_from_body: Floats) -> Floats:

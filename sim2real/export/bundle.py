@@ -7,11 +7,11 @@ from dataclasses import replace
 from pathlib import Path
 
 from recon.geometry.rig import RobotEntry
+from recon.mesh.folder import MESHES
 from recon.robot.source import load_spec
 from recon.scene.folder import save_scene
 from sim2real.export.cargo import Cargo
 from sim2real.export.mujoco import copy_assets
-from sim2real.export.things import MESHES
 
 SCENE = "scene"
 ROBOT = "robot/robot.xml"

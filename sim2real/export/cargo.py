@@ -18,9 +18,9 @@ from numpy.typing import NDArray
 from recon.core.errors import InputError
 from sim2real.export.parts import Part, Shape, bench_shapes, robot_parts
 from sim2real.export.skins import Skin, make_skins
-from sim2real.export.things import Thing, add_things, read_bench_surface, read_things
+from sim2real.export.things import Thing, add_things, bench_surface, read_things
 from sim2real.physics import World
-from sim2real.workcell import find_robot, open_world
+from sim2real.workcell import find_robot, meshes_of, open_world
 
 if TYPE_CHECKING:
     import mujoco
@@ -86,7 +86,8 @@ def load_cargo(folder: Path, robot: Path | None = None) -> Cargo:
     from recon.scene.folder import load_scene
 
     scene = load_scene(folder)
-    things = read_things(folder, scene)  # before the slow part: refuse early
+    meshed = meshes_of(scene, folder)
+    things = read_things(scene, meshed)  # before the slow part: refuse early
     world, rig = open_world(folder, robot=robot)
     file = find_robot(scene, folder, robot)
     described = load_robot(file, rig.robot.base_body if rig.robot is not None and robot is None else None)
@@ -114,7 +115,7 @@ def load_cargo(folder: Path, robot: Path | None = None) -> Cargo:
         couplings=described.couplings,
         excluded=_excluded(model),
         fixed=bench_shapes(model),
-        bench_surface=read_bench_surface(folder),
+        bench_surface=bench_surface(meshed),
         things=tuple(things),
         skins=make_skins(scene, described, things),
     )

@@ -10,7 +10,7 @@ from pathlib import Path
 from recon.core.files import write_json
 from sim2real.export import mujoco
 from sim2real.export.cargo import Cargo
-from sim2real.export.folder import copy_script
+from sim2real.export.folder import copy_scripts
 from sim2real.export.header import file_names, write_header
 from sim2real.export.skins import WORLD_SKIN, write_skins
 
@@ -31,4 +31,4 @@ def write(cargo: Cargo, folder: Path) -> None:
     write_header(cargo, folder, files)
     models = {BACKGROUND if name == WORLD_SKIN else name: file for name, file in files.items()}
     write_json(folder / "gs_model_dict.json", models)
-    copy_script("draw.py", folder)
+    copy_scripts(folder, "draw.py")

@@ -46,9 +46,10 @@ def write_splats(cargo: Cargo, folder: Path, suffix: str = ".ply") -> dict[str, 
     return {name: f"{SPLATS}/{file}" for name, file in files.items()}
 
 
-def copy_script(name: str, folder: Path) -> None:
-    """One of the scripts beside this module, as it is."""
-    write_bytes(folder / name, read_bytes(SCRIPTS / name, MAX_JSON_BYTES))
+def copy_scripts(folder: Path, *names: str) -> None:
+    """Some of the scripts in `loaders`, as they are."""
+    for name in names:
+        write_bytes(folder / name, read_bytes(SCRIPTS / name, MAX_JSON_BYTES))
 
 
 def write_readme(cargo: Cargo, folder: Path, target: str, about: str, losses: Sequence[str], open_it: str) -> None:

@@ -8,7 +8,7 @@ from recon.core.errors import InputError
 from recon.scene.formats.ply import write_ply
 from sim2real.export import mujoco
 from sim2real.export.cargo import Cargo
-from sim2real.export.folder import copy_script
+from sim2real.export.folder import copy_scripts
 from sim2real.export.header import write_header
 from sim2real.export.skins import WORLD_SKIN
 
@@ -30,4 +30,4 @@ def write(cargo: Cargo, folder: Path) -> None:
         files[name] = "scene.ply" if name == WORLD_SKIN else f"links/{name}.ply"
         write_ply(skin.gaussians, folder / files[name])
     write_header(cargo, folder, files)
-    copy_script("draw.py", folder)
+    copy_scripts(folder, "draw.py")

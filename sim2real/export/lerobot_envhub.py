@@ -6,7 +6,7 @@ from pathlib import Path
 
 from sim2real.export.bundle import write_bundle
 from sim2real.export.cargo import Cargo
-from sim2real.export.folder import copy_script, write_splats
+from sim2real.export.folder import copy_scripts, write_splats
 from sim2real.export.header import write_header
 
 ABOUT = "`env.py` with `make_env` and the scene, for LeRobot's EnvHub and lerobot-eval"
@@ -18,5 +18,5 @@ def write(cargo: Cargo, folder: Path) -> None:
     """Write everything into the (staging) folder."""
     write_bundle(cargo, folder)
     write_header(cargo, folder, write_splats(cargo, folder))
-    copy_script("env.py", folder)
+    copy_scripts(folder, "env.py")
     (folder / "requirements.txt").write_text("recon4d[sim]\n", encoding="utf-8")

@@ -13,7 +13,7 @@ from recon.geometry.sh import sh0_to_rgb
 from recon.scene.formats.splats import unit
 from sim2real.export import mujoco
 from sim2real.export.cargo import Cargo
-from sim2real.export.folder import copy_script, write_splats
+from sim2real.export.folder import copy_scripts, write_splats
 from sim2real.export.header import write_header
 from sim2real.export.skins import WORLD_SKIN
 
@@ -42,8 +42,7 @@ def write(cargo: Cargo, folder: Path) -> None:
         columns["group"].append(np.full(len(g), number, np.int32))
     write_npz(folder / "splats.npz", {name: np.concatenate(parts) for name, parts in columns.items()})
     write_header(cargo, folder, write_splats(cargo, folder), splat_groups=carriers)
-    copy_script("mjwarp_scene.py", folder)
-    copy_script("draw.py", folder)
+    copy_scripts(folder, "mjwarp_scene.py", "draw.py")
 
 
 def write_npz(path: Path, arrays: dict[str, np.ndarray]) -> None:

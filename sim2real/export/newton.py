@@ -6,7 +6,7 @@ from pathlib import Path
 
 from sim2real.export import usd
 from sim2real.export.cargo import Cargo
-from sim2real.export.folder import copy_script
+from sim2real.export.folder import copy_scripts
 
 ABOUT = "OpenUSD whose bodies carry their Gaussians and a script that steps and draws them, for Newton 1.8"
 LOSSES = (
@@ -20,4 +20,4 @@ HOW_TO_OPEN = "python {out}/newton_scene.py   (pip install newton[sim] usd-core 
 def write(cargo: Cargo, folder: Path) -> None:
     """Write everything into the (staging) folder. UnavailableError without usd-core."""
     usd.write(cargo, folder)
-    copy_script("newton_scene.py", folder)
+    copy_scripts(folder, "newton_scene.py", "described.py")

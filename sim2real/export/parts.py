@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recon.core.errors import InputError
+from recon.geometry.pose import pose_of, so3_exp
 from recon.geometry.quaternion import quat_to_matrix
 from sim2real.physics import PIECES, TABLE
 
@@ -90,14 +91,6 @@ class Part:
     meshes: tuple[LinkMesh, ...]
 
 
-def pose_of(position: Array, quat: Array) -> Array:
-    """[4, 4] from a position [3] and a wxyz quaternion [4]."""
-    pose = np.eye(4)
-    pose[:3, :3] = quat_to_matrix(np.asarray(quat, np.float64))
-    pose[:3, 3] = position
-    return pose
-
-
 def robot_parts(model: mujoco.MjModel, robot: RobotModel, home_qpos: Array) -> tuple[Part, ...]:
     """Every link of the robot, parents first, from the model that it is part of. Raises InputError for a ball joint."""
     shapes = _shapes_by_body(model)
@@ -166,9 +159,7 @@ def moved(joint: PartJoint, q: float) -> Array:
     if joint.kind == "prismatic":
         pose[:3, 3] = q * joint.axis
         return pose
-    x, y, z = joint.axis
-    cross = np.array([[0, -z, y], [z, 0, -x], [-y, x, 0]])
-    pose[:3, :3] += np.sin(q) * cross + (1 - np.cos(q)) * cross @ cross  # Rodrigues
+    pose[:3, :3] = so3_exp(q * joint.axis)
     return pose
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from sim2real.export.cargo import Cargo
-from sim2real.export.folder import copy_script, write_splats
+from sim2real.export.folder import copy_scripts, write_splats
 from sim2real.export.header import write_header
 from sim2real.export.urdf import write_urdfs
 
@@ -24,5 +24,4 @@ def write(cargo: Cargo, folder: Path) -> None:
     """Write everything into the (staging) folder."""
     write_urdfs(cargo, folder, "obj")
     write_header(cargo, folder, write_splats(cargo, folder))
-    copy_script("pybullet_scene.py", folder)
-    copy_script("draw.py", folder)
+    copy_scripts(folder, "pybullet_scene.py", "described.py", "draw.py")

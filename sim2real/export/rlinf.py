@@ -7,7 +7,7 @@ from pathlib import Path
 from recon.core.files import write_bytes
 from sim2real.export.bundle import write_bundle
 from sim2real.export.cargo import Cargo
-from sim2real.export.folder import copy_script, write_splats
+from sim2real.export.folder import copy_scripts, write_splats
 from sim2real.export.header import write_header
 
 ABOUT = "environment plug-in (`rlinf_ext.py`, env group file) and the scene, for RLinf"
@@ -37,6 +37,6 @@ def write(cargo: Cargo, folder: Path) -> None:
     """Write everything into the (staging) folder."""
     write_bundle(cargo, folder)
     write_header(cargo, folder, write_splats(cargo, folder))
-    copy_script("rlinf_ext.py", folder)
+    copy_scripts(folder, "rlinf_ext.py")
     (folder / "env").mkdir()
     write_bytes(folder / "env" / "splat.yaml", GROUP.encode())

@@ -11,7 +11,7 @@ import numpy as np
 
 from recon.core.files import write_json
 from sim2real.export.cargo import Cargo
-from sim2real.export.folder import copy_script, write_splats
+from sim2real.export.folder import copy_scripts, write_splats
 from sim2real.export.header import file_names, write_header
 from sim2real.export.urdf import write_urdfs
 
@@ -36,5 +36,4 @@ def write(cargo: Cargo, folder: Path) -> None:
         for name, file in files.items()
     ]  # fmt: skip
     write_json(folder / "gsdf.json", entries)
-    copy_script("sapien_scene.py", folder)
-    copy_script("draw.py", folder)
+    copy_scripts(folder, "sapien_scene.py", "described.py", "draw.py")

@@ -25,9 +25,10 @@ from recon.geometry.camera import Camera
 from recon.geometry.convert import opengl_from_opencv_pose
 from recon.geometry.pose import invert_pose
 from recon.geometry.quaternion import matrix_to_quat
+from recon.geometry.srgb import to_linear
 from recon.scene.formats.usd import define_gaussians, pxr
 from sim2real.export.cargo import Cargo
-from sim2real.export.folder import copy_script, write_splats
+from sim2real.export.folder import copy_scripts, write_splats
 from sim2real.export.header import file_names, joint_names, plain_names, write_header
 from sim2real.export.parts import Part, Segment, Shape, segments
 from sim2real.export.skins import WORLD_SKIN
@@ -52,7 +53,7 @@ def write(cargo: Cargo, folder: Path) -> None:
     """Write everything into the (staging) folder. UnavailableError without usd-core."""
     write_stage(cargo, folder / FILE)
     write_header(cargo, folder, write_splats(cargo, folder))
-    copy_script("draw.py", folder)
+    copy_scripts(folder, "draw.py")
 
 
 def write_stage(cargo: Cargo, path: Path) -> None:
@@ -135,7 +136,7 @@ class StageWriter:
         mesh.CreateExtentAttr(u.Vt.Vec3fArray.FromNumpy(np.stack([points.min(0), points.max(0)])))
         rows = np.atleast_2d(np.asarray(colour, np.float32))[:, :3]
         # displayColor is linear: undo the sRGB curve
-        linear = np.where(rows <= 0.04045, rows / 12.92, ((rows + 0.055) / 1.055) ** 2.4).astype(np.float32)
+        linear = to_linear(rows)
         kind = u.UsdGeom.Tokens.constant if len(rows) == 1 else u.UsdGeom.Tokens.vertex
         mesh.CreateDisplayColorPrimvar(kind).Set(u.Vt.Vec3fArray.FromNumpy(np.ascontiguousarray(linear)))
         return mesh

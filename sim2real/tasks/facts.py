@@ -87,7 +87,7 @@ class Facts(Mapping[str, Array]):
         """[N] m/s of its frame; 0 for what is fixed."""
         if not self.things[body].free:
             return np.zeros(self.count)
-        first = int(self.world.model.joint(f"{self.things[body].node}_free").dofadr[0])
+        first = int(self.world.model.joint(self.things[body].joint).dofadr[0])
         v = self.tables["qvel"][:, first : first + 3]
         return np.sqrt(v[:, 0] ** 2 + v[:, 1] ** 2 + v[:, 2] ** 2)
 

@@ -12,6 +12,7 @@ import numpy as np
 
 folder, script, joints = sys.argv[1:4]
 height, seconds = (float(v) for v in sys.argv[4:6])
+sys.path.insert(0, folder)  # the script imports what lies beside it
 spec = importlib.util.spec_from_file_location("loader", Path(folder) / script)
 loader = importlib.util.module_from_spec(spec)
 sys.modules["loader"] = loader

@@ -20,7 +20,7 @@ from sim2real.env import SplatVectorEnv
 from sim2real.primitives import pieces_of, surface_of
 from sim2real.tasks.items import Init, Item
 from sim2real.tasks.spec import load_task
-from sim2real.workcell import open_workcell
+from sim2real.workcell import meshes_of, open_workcell
 
 SIZE = 48
 MUG = np.array([0.12, -0.12, 0.002 + 0.03])  # m, where the captured thing stands, its middle
@@ -163,12 +163,12 @@ def test_meshes_of_another_build_are_refused(scene, robot, tmp_path: Path) -> No
     write_meshes(tmp_path / "bodies", made, "this")
     captured_scene = replace(with_mug(scene), provenance={"key": "this"})
     item = Item(Init(pose="scene"), scene="mug", friction=0.4)
-    thing = captured("cup", item, captured_scene, tmp_path)
+    thing = captured("cup", item, captured_scene, meshes_of(captured_scene, tmp_path))
     assert thing.mass == pytest.approx(300 * 0.05 * 0.05 * 0.06, rel=1e-6)
     assert thing.facts()["mass_source"] == "declared, not measured" and thing.facts()["friction_source"] == "declared"
     assert thing.half == pytest.approx([0.025, 0.025, 0.03], abs=1e-6) and thing.facts()["shape_source"] == "recon mesh"
     with pytest.raises(InputError, match="belongs to another build"):
-        captured("cup", item, replace(captured_scene, provenance={"key": "that"}), tmp_path)
+        meshes_of(replace(captured_scene, provenance={"key": "that"}), tmp_path)
 
 
 def test_an_unknown_captured_body_names_the_nearest(scene, robot) -> None:

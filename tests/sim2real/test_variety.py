@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 from recon.core.errors import UsageError
+from recon.geometry.srgb import to_encoded, to_linear
 from sim2real.env import SplatVectorEnv
-from sim2real.look import draw_look, to_encoded, to_linear
+from sim2real.look import draw_look
 from sim2real.scenarios import Sampler
 from sim2real.tasks.spec import load_task
 from sim2real.tasks.variation import CameraNoise, LightNoise, PhysicsNoise, Randomize, SensorNoise, TimingNoise

@@ -26,6 +26,7 @@ from recon.core.files import replacing
 from recon.geometry.convert import xyzw_from_wxyz
 from recon.geometry.quaternion import quat_normalize
 from recon.geometry.sh import sh0_to_rgb
+from recon.geometry.srgb import to_linear
 from recon.scene.formats.splats import Splats, arrays, blocks, doubles, sigmoid, to_byte
 from recon.scene.gaussians import RESIDUAL, RIGID, Gaussians
 from recon.scene.motion import Track
@@ -202,5 +203,4 @@ def _fallback(g: Gaussians, rows: slice) -> np.ndarray:
     """Colour and opacity as bytes; glTF's vertex colours are linear."""
     _, _, _, logits, sh = arrays(g, rows)
     srgb = np.clip(sh0_to_rgb(sh[:, 0]), 0, 1)
-    linear = np.where(srgb <= 0.04045, srgb / 12.92, ((srgb + 0.055) / 1.055) ** 2.4)
-    return to_byte(np.concatenate([linear, sigmoid(logits)[:, None]], 1))
+    return to_byte(np.concatenate([to_linear(srgb), sigmoid(logits)[:, None]], 1))

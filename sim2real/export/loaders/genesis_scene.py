@@ -12,12 +12,12 @@ Genesis compiles its kernels on the first use, which takes minutes on a CPU.
 from __future__ import annotations
 
 import argparse
-import json
 from pathlib import Path
 from typing import Any
 
 import genesis as gs
 import numpy as np
+from described import completed, driven, matrix, read, reset, run, xyzw
 
 
 class Bench:
@@ -25,7 +25,7 @@ class Bench:
 
     def __init__(self, folder: str | Path = ".", viewer: bool = False, backend: Any = None) -> None:
         folder = Path(folder)
-        self.header: dict[str, Any] = json.loads((folder / "scene.json").read_text(encoding="utf-8"))
+        self.header: dict[str, Any] = read(folder)
         if not gs._initialized:
             gs.init(backend=gs.cpu if backend is None else backend, logging_level="warning", precision="64")
         options = gs.options.SimOptions(dt=self.header["timestep"], gravity=tuple(self.header["gravity"]))
@@ -50,11 +50,7 @@ class Bench:
         return self.scene.add_entity(morph, material=material)
 
     def _servos(self) -> None:
-        gains = {entry["name"]: dict(entry) for entry in self.header["robot"]["joints"]}
-        for coupling in self.header["robot"]["couplings"]:
-            follower = gains[coupling["follower"]]
-            follower["servo"] = follower["servo"] or gains[coupling["leader"]]["servo"]
-        for name, entry in gains.items():
+        for name, entry in driven(self.header).items():
             dofs = self.joints[name].dofs_idx_local
             servo = entry["servo"]
             self.robot.set_dofs_armature([entry["armature"]], dofs)
@@ -66,11 +62,7 @@ class Bench:
 
     def reset(self) -> None:
         """The robot at rest and commanded to stay, the bodies where they were recorded."""
-        home = {joint["name"]: joint["home"] for joint in self.header["robot"]["joints"]}
-        self.set_joints(home)
-        self.command(home)
-        for thing in self.header["things"]:
-            self.set_pose(thing["name"], np.array(thing["world_from_thing"]))
+        reset(self)
 
     def set_joints(self, positions: dict[str, float]) -> None:
         """Put joints somewhere, at once."""
@@ -79,17 +71,12 @@ class Bench:
 
     def command(self, positions: dict[str, float]) -> None:
         """What the servos shall hold. Coupled joints follow unless they are named."""
-        whole = dict(positions)
-        for c in self.header["robot"]["couplings"]:
-            if c["leader"] in whole and c["follower"] not in whole:
-                x = whole[c["leader"]] - c["leader_zero"]
-                whole[c["follower"]] = c["follower_zero"] + sum(a * x**k for k, a in enumerate(c["polynomial"]))
-        for name, value in whole.items():
+        for name, value in completed(self.header, positions).items():
             self.robot.control_dofs_position([value], self.joints[name].dofs_idx_local)
 
     def set_pose(self, thing: str, world_from_thing: np.ndarray) -> None:
         """Put a body somewhere, at rest."""
-        x, y, z, w = _xyzw(world_from_thing[:3, :3]).tolist()
+        x, y, z, w = xyzw(world_from_thing[:3, :3])
         self.things[thing].set_qpos([*world_from_thing[:3, 3].tolist(), w, x, y, z])
 
     def step(self, seconds: float) -> None:
@@ -100,7 +87,8 @@ class Bench:
     def poses(self) -> dict[str, np.ndarray]:
         """world_from_link and world_from_thing, [4, 4], in the frames of scene.json."""
         bodies = {**self.links, **{name: entity.links[0] for name, entity in self.things.items()}}
-        return {name: _pose(_array(link.get_pos()), _array(link.get_quat())) for name, link in bodies.items()}
+        quats = {name: _array(link.get_quat()) for name, link in bodies.items()}  # w x y z
+        return {n: matrix(_array(link.get_pos()), np.roll(quats[n], -1)) for n, link in bodies.items()}
 
     def masses(self) -> dict[str, tuple[float, list[float]]]:
         """Mass (kg) and principal moments (kg m^2) of every link and body."""
@@ -119,27 +107,6 @@ def _array(tensor: Any) -> np.ndarray:
     return array[0] if array.ndim == 2 and len(array) == 1 else array
 
 
-def _pose(position: np.ndarray, quat: np.ndarray) -> np.ndarray:
-    w, x, y, z = (quat / np.linalg.norm(quat)).tolist()
-    pose = np.eye(4)
-    pose[:3, :3] = [
-        [1 - 2 * (y * y + z * z), 2 * (x * y - z * w), 2 * (x * z + y * w)],
-        [2 * (x * y + z * w), 1 - 2 * (x * x + z * z), 2 * (y * z - x * w)],
-        [2 * (x * z - y * w), 2 * (y * z + x * w), 1 - 2 * (x * x + y * y)],
-    ]
-    pose[:3, 3] = position
-    return pose
-
-
-def _xyzw(rotation: np.ndarray) -> np.ndarray:
-    """By the eigenvector of the largest eigenvalue (Bar-Itzhack)."""
-    (a, b, c), (d, e, f), (g, h, i) = rotation
-    table = [[a - e - i, b + d, c + g, h - f], [b + d, e - a - i, f + h, c - g],
-             [c + g, f + h, i - a - e, d - b], [h - f, c - g, d - b, a + e + i]]  # fmt: skip
-    found: np.ndarray = np.linalg.eigh(np.array(table) / 3)[1][:, -1]
-    return found
-
-
 def main() -> None:
     """Step for a while and say where everything ended."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
@@ -147,9 +114,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=1.0)
     options = parser.parse_args()
     bench = Bench(Path(__file__).parent, options.viewer)
-    bench.step(options.seconds)
-    for name, pose in bench.poses().items():
-        print(f"{name}: {np.round(pose[:3, 3], 4).tolist()} m")
+    run(bench, options.seconds)
 
 
 if __name__ == "__main__":

@@ -12,13 +12,13 @@ Physics is Newton's MuJoCo solver; bodies and links carry their Gaussians. The f
 from __future__ import annotations
 
 import argparse
-import json
 from pathlib import Path
 from typing import Any
 
 import newton
 import numpy as np
 import warp as wp
+from described import completed, matrix, read, reset, run, xyzw
 
 
 class Bench:
@@ -26,7 +26,7 @@ class Bench:
 
     def __init__(self, folder: str | Path = ".", device: str = "cpu", gaussians: bool = False) -> None:
         folder = Path(folder)
-        self.header: dict[str, Any] = json.loads((folder / "scene.json").read_text(encoding="utf-8"))
+        self.header: dict[str, Any] = read(folder)
         builder = newton.ModelBuilder(up_axis=newton.Axis.Z)
         newton.solvers.SolverMuJoCo.register_custom_attributes(builder)
         # either Gaussians or surfaces: a surface would hide the Gaussians that lie on it
@@ -69,11 +69,7 @@ class Bench:
 
     def reset(self) -> None:
         """The robot at rest and commanded to stay, the bodies where they were recorded."""
-        home = {joint["name"]: joint["home"] for joint in self.header["robot"]["joints"]}
-        self.set_joints(home)
-        self.command(home)
-        for thing in self.header["things"]:
-            self.set_pose(thing["name"], np.array(thing["world_from_thing"]))
+        reset(self)
 
     def set_joints(self, positions: dict[str, float]) -> None:
         """Put joints somewhere, at once."""
@@ -89,11 +85,7 @@ class Bench:
 
     def command(self, positions: dict[str, float]) -> None:
         """What the servos shall hold. Coupled joints follow unless they are named."""
-        whole = dict(positions)
-        for c in self.header["robot"]["couplings"]:
-            if c["leader"] in whole and c["follower"] not in whole:
-                x = whole[c["leader"]] - c["leader_zero"]
-                whole[c["follower"]] = c["follower_zero"] + sum(a * x**k for k, a in enumerate(c["polynomial"]))
+        whole = completed(self.header, positions)
         name = "joint_target_q" if hasattr(self.control, "joint_target_q") else "joint_target_pos"
         target = getattr(self.control, name)
         values = target.numpy()
@@ -107,7 +99,7 @@ class Bench:
         q = self.state.joint_q.numpy()
         start = self.free[thing]
         q[start : start + 3] = world_from_thing[:3, 3]
-        q[start + 3 : start + 7] = _xyzw(world_from_thing[:3, :3])
+        q[start + 3 : start + 7] = xyzw(world_from_thing[:3, :3])
         self._place(q)
 
     def step(self, seconds: float) -> None:
@@ -120,13 +112,16 @@ class Bench:
     def poses(self) -> dict[str, np.ndarray]:
         """world_from_link and world_from_thing, [4, 4], in the frames of scene.json."""
         rows = self.state.body_q.numpy()
-        return {name: _matrix(rows[self.bodies[plain]]) for name, plain in self.plain.items()}
+        return {name: matrix(rows[b][:3], rows[b][3:]) for name, b in self._rows().items()}
 
     def masses(self) -> dict[str, tuple[float, list[float]]]:
         """Mass (kg) and principal moments (kg m^2) of every link and body."""
         mass, inertia = self.model.body_mass.numpy(), self.model.body_inertia.numpy()
-        rows = {name: self.bodies[plain] for name, plain in self.plain.items()}
-        return {n: (float(mass[b]), np.linalg.eigvalsh(inertia[b].reshape(3, 3)).tolist()) for n, b in rows.items()}
+        moments = {n: np.linalg.eigvalsh(inertia[b].reshape(3, 3)).tolist() for n, b in self._rows().items()}
+        return {n: (float(mass[b]), moments[n]) for n, b in self._rows().items()}
+
+    def _rows(self) -> dict[str, int]:
+        return {name: self.bodies[plain] for name, plain in self.plain.items()}
 
     def picture(self, camera: str, scale: float = 1.0) -> np.ndarray:
         """uint8 [H, W, 3] by Newton's ray tracer. Load with gaussians=True to see them."""
@@ -140,35 +135,13 @@ class Bench:
         )
         # Newton looks along -z with y up
         pose = np.linalg.inv(np.array(entry["cam_from_world"])) @ np.diag([1.0, -1.0, -1.0, 1.0])
-        where = wp.transformf(*pose[:3, 3].tolist(), *_xyzw(pose[:3, :3]).tolist())
+        where = wp.transformf(*pose[:3, 3].tolist(), *xyzw(pose[:3, :3]))
         image = sensor.allocate_image_color(1, width, height)
         self.model.bvh_refit_shapes(self.state)
         sensor.update(self.state, wp.array([where], dtype=wp.transformf, device=self.model.device), rays,
                       color_image=image)  # fmt: skip
         packed = image.numpy()[0]
         return np.stack([(packed >> shift) & 255 for shift in (0, 8, 16)], axis=-1).astype(np.uint8)
-
-
-def _matrix(row: np.ndarray) -> np.ndarray:
-    """[4, 4] of x y z, x y z w."""
-    x, y, z, w = (row[3:] / np.linalg.norm(row[3:])).tolist()
-    pose = np.eye(4)
-    pose[:3, :3] = [
-        [1 - 2 * (y * y + z * z), 2 * (x * y - z * w), 2 * (x * z + y * w)],
-        [2 * (x * y + z * w), 1 - 2 * (x * x + z * z), 2 * (y * z - x * w)],
-        [2 * (x * z - y * w), 2 * (y * z + x * w), 1 - 2 * (x * x + y * y)],
-    ]
-    pose[:3, 3] = row[:3]
-    return pose
-
-
-def _xyzw(rotation: np.ndarray) -> np.ndarray:
-    """By the eigenvector of the largest eigenvalue (Bar-Itzhack)."""
-    (a, b, c), (d, e, f), (g, h, i) = rotation
-    table = [[a - e - i, b + d, c + g, h - f], [b + d, e - a - i, f + h, c - g],
-             [c + g, f + h, i - a - e, d - b], [h - f, c - g, d - b, a + e + i]]  # fmt: skip
-    found: np.ndarray = np.linalg.eigh(np.array(table) / 3)[1][:, -1]
-    return found
 
 
 def main() -> None:
@@ -178,9 +151,7 @@ def main() -> None:
     parser.add_argument("--device", default="cpu")
     options = parser.parse_args()
     bench = Bench(Path(__file__).parent, options.device)
-    bench.step(options.seconds)
-    for name, pose in bench.poses().items():
-        print(f"{name}: {np.round(pose[:3, 3], 4).tolist()} m")
+    run(bench, options.seconds)
 
 
 if __name__ == "__main__":

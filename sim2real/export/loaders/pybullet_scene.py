@@ -10,12 +10,12 @@ poses = bench.poses()          # name -> world_from_link [4, 4]: what draw.Pictu
 from __future__ import annotations
 
 import argparse
-import json
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pybullet as p
+from described import completed, matrix, read, reset, run, xyzw
 
 
 class Bench:
@@ -23,7 +23,7 @@ class Bench:
 
     def __init__(self, folder: str | Path = ".", gui: bool = False) -> None:
         folder = Path(folder)
-        self.header: dict[str, Any] = json.loads((folder / "scene.json").read_text(encoding="utf-8"))
+        self.header: dict[str, Any] = read(folder)
         self.client = p.connect(p.GUI if gui else p.DIRECT)
         p.setGravity(*self.header["gravity"], physicsClientId=self.client)
         p.setTimeStep(self.header["timestep"], physicsClientId=self.client)
@@ -72,11 +72,7 @@ class Bench:
 
     def reset(self) -> None:
         """The robot at rest and commanded to stay, the bodies where they were recorded."""
-        home = {joint["name"]: joint["home"] for joint in self.header["robot"]["joints"]}
-        self.set_joints(home)
-        self.command(home)
-        for thing in self.header["things"]:
-            self.set_pose(thing["name"], np.array(thing["world_from_thing"]))
+        reset(self)
 
     def set_joints(self, positions: dict[str, float]) -> None:
         """Put joints somewhere, at once."""
@@ -99,7 +95,7 @@ class Bench:
         body = self.things[thing]
         # Bullet places the frame of the inertia
         inner = p.getDynamicsInfo(body, -1, physicsClientId=self.client)[3:5]
-        position, turn = p.multiplyTransforms(*_split(world_from_thing), *inner)
+        position, turn = p.multiplyTransforms(world_from_thing[:3, 3].tolist(), xyzw(world_from_thing[:3, :3]), *inner)
         p.resetBasePositionAndOrientation(body, position, turn, physicsClientId=self.client)
         p.resetBaseVelocity(body, [0, 0, 0], [0, 0, 0], physicsClientId=self.client)
 
@@ -113,11 +109,11 @@ class Bench:
         found = {}
         for name, number in self.links.items():
             state = p.getLinkState(self.robot, number, computeForwardKinematics=True, physicsClientId=self.client)
-            found[name] = _pose(state[4], state[5])
+            found[name] = matrix(state[4], state[5])
         for name, body in self.things.items():
             position, turn = p.getBasePositionAndOrientation(body, physicsClientId=self.client)
             inner = p.getDynamicsInfo(body, -1, physicsClientId=self.client)[3:5]
-            found[name] = _pose(*p.multiplyTransforms(position, turn, *p.invertTransform(*inner)))
+            found[name] = matrix(*p.multiplyTransforms(position, turn, *p.invertTransform(*inner)))
         return found
 
     def masses(self) -> dict[str, tuple[float, list[float]]]:
@@ -131,31 +127,6 @@ class Bench:
         return found
 
 
-def completed(header: dict[str, Any], positions: dict[str, float]) -> dict[str, float]:
-    """With the coupled joints whose leader is named: q = follower_zero + sum_k a_k (q_leader - leader_zero)^k."""
-    whole = dict(positions)
-    for c in header["robot"]["couplings"]:
-        if c["leader"] in whole and c["follower"] not in whole:
-            x = whole[c["leader"]] - c["leader_zero"]
-            whole[c["follower"]] = c["follower_zero"] + sum(a * x**k for k, a in enumerate(c["polynomial"]))
-    return whole
-
-
-def _pose(position: Any, turn: Any) -> np.ndarray:
-    pose = np.eye(4)
-    pose[:3, :3] = np.array(p.getMatrixFromQuaternion(turn)).reshape(3, 3)
-    pose[:3, 3] = position
-    return pose
-
-
-def _split(pose: np.ndarray) -> tuple[list[float], list[float]]:
-    """(position, xyzw) of [4, 4], by the eigenvector of the largest eigenvalue (Bar-Itzhack)."""
-    (a, b, c), (d, e, f), (g, h, i) = pose[:3, :3]
-    table = [[a - e - i, b + d, c + g, h - f], [b + d, e - a - i, f + h, c - g],
-             [c + g, f + h, i - a - e, d - b], [h - f, c - g, d - b, a + e + i]]  # fmt: skip
-    return pose[:3, 3].tolist(), np.linalg.eigh(np.array(table) / 3)[1][:, -1].tolist()
-
-
 def main() -> None:
     """Step for a while and say where everything ended."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
@@ -163,9 +134,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=2.0)
     options = parser.parse_args()
     bench = Bench(Path(__file__).parent, options.gui)
-    bench.step(options.seconds)
-    for name, pose in bench.poses().items():
-        print(f"{name}: {np.round(pose[:3, 3], 4).tolist()} m")
+    run(bench, options.seconds)
 
 
 if __name__ == "__main__":

@@ -12,7 +12,6 @@ Where SAPIEN finds no Vulkan device the surfaces are left out and everything is 
 from __future__ import annotations
 
 import argparse
-import json
 import tempfile
 import xml.etree.ElementTree as ET
 from pathlib import Path
@@ -20,6 +19,7 @@ from typing import Any
 
 import numpy as np
 import sapien
+from described import completed, driven, read, reset, run
 
 
 class Bench:
@@ -27,7 +27,7 @@ class Bench:
 
     def __init__(self, folder: str | Path = ".", scene: Any = None, draws: bool | None = None) -> None:
         self.folder = Path(folder).resolve()
-        self.header: dict[str, Any] = json.loads((self.folder / "scene.json").read_text(encoding="utf-8"))
+        self.header: dict[str, Any] = read(self.folder)
         self.draws = _can_draw() if draws is None else draws
         if scene is None:
             systems = [sapien.physx.PhysxCpuSystem()]
@@ -70,11 +70,7 @@ class Bench:
         return [*made[0], *made[1]][0]
 
     def _servos(self) -> None:
-        gains = {entry["name"]: entry for entry in self.header["robot"]["joints"]}
-        for coupling in self.header["robot"]["couplings"]:  # a follower is driven as its leader is
-            follower = gains[coupling["follower"]]
-            follower["servo"] = follower["servo"] or gains[coupling["leader"]]["servo"]
-        for name, entry in gains.items():
+        for name, entry in driven(self.header).items():
             servo = entry["servo"]
             if servo is not None:
                 force = servo["force"] if servo["force"] is not None else 1e6
@@ -104,11 +100,7 @@ class Bench:
 
     def reset(self) -> None:
         """The robot at rest and commanded to stay, the bodies where they were recorded."""
-        home = {joint["name"]: joint["home"] for joint in self.header["robot"]["joints"]}
-        self.set_joints(home)
-        self.command(home)
-        for thing in self.header["things"]:
-            self.set_pose(thing["name"], np.array(thing["world_from_thing"]))
+        reset(self)
 
     def set_joints(self, positions: dict[str, float]) -> None:
         """Put joints somewhere, at once."""
@@ -149,16 +141,6 @@ class Bench:
         return {name: (float(body.mass), [float(v) for v in body.inertia]) for name, body in bodies.items()}
 
 
-def completed(header: dict[str, Any], positions: dict[str, float]) -> dict[str, float]:
-    """With the coupled joints whose leader is named: q = follower_zero + sum_k a_k (q_leader - leader_zero)^k."""
-    whole = dict(positions)
-    for c in header["robot"]["couplings"]:
-        if c["leader"] in whole and c["follower"] not in whole:
-            x = whole[c["leader"]] - c["leader_zero"]
-            whole[c["follower"]] = c["follower_zero"] + sum(a * x**k for k, a in enumerate(c["polynomial"]))
-    return whole
-
-
 def _rigid(entity: Any) -> Any:
     for kind in (sapien.physx.PhysxRigidDynamicComponent, sapien.physx.PhysxRigidStaticComponent):
         found = entity.find_component_by_type(kind) if hasattr(entity, "find_component_by_type") else None
@@ -181,9 +163,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=2.0)
     options = parser.parse_args()
     bench = Bench(Path(__file__).parent)
-    bench.step(options.seconds)
-    for name, pose in bench.poses().items():
-        print(f"{name}: {np.round(pose[:3, 3], 4).tolist()} m")
+    run(bench, options.seconds)
 
 
 if __name__ == "__main__":

@@ -9,7 +9,17 @@ from hypothesis.extra.numpy import arrays
 from scipy.linalg import expm
 
 from recon.core.errors import InputError
-from recon.geometry.pose import invert_pose, is_rigid, look_at, nearest_rotation, se3_exp, split_similarity, umeyama
+from recon.geometry.pose import (
+    invert_pose,
+    is_rigid,
+    look_at,
+    nearest_rotation,
+    se3_exp,
+    so3_exp,
+    so3_log,
+    split_similarity,
+    umeyama,
+)
 
 twists = arrays(np.float64, 6, elements=st.floats(-3, 3))
 
@@ -117,3 +127,13 @@ def test_nearest_rotation_of_a_rounded_one() -> None:
     near = nearest_rotation(np.round(rotation, 3))
     np.testing.assert_allclose(near @ near.T, np.eye(3), atol=1e-14)
     np.testing.assert_allclose(near, rotation, atol=1e-3)
+
+
+def test_rotation_vectors_are_inverse_to_rotations() -> None:
+    rng = np.random.default_rng(0)
+    for _ in range(50):
+        axis = rng.normal(size=3)
+        vector = axis / np.linalg.norm(axis) * rng.uniform(0, np.pi - 1e-6)
+        assert so3_log(so3_exp(vector)) == pytest.approx(vector, abs=1e-6)
+    half = so3_exp(np.array([0.0, np.pi, 0]))
+    assert np.abs(so3_log(half)) == pytest.approx([0, np.pi, 0], abs=1e-6)
