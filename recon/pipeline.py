@@ -344,7 +344,7 @@ def _fit(
     joint = JointSampler(
         frames, plates, priors, settings.seed, settings.patch, settings.foreground_share, settings.foreground_weight
     )
-    stage = Stage("joint", settings.iterations_joint, settings.iterations_static, (0.1, 0.01))
+    stage = Stage("joint", settings.iterations_joint, settings.iterations_static, (0.1, 0.01), settles=True)
     fit = Fit(
         model, joint, colour, settings, stage, extent=extent, device=device, backend=backend, free_space=free_space
     )

@@ -8,14 +8,18 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from recon.calibrate.cloud import Points
+from recon.calibrate.cloud import Points, join_points
 from recon.calibrate.dense import DepthPrior, depth_priors, fused_points
 from recon.calibrate.room import Room, find_room
 from recon.calibrate.shell import Backdrop, backdrop
+from recon.calibrate.stands import find_stands, standing, with_stands
 from recon.calibrate.table import Table, find_table
 from recon.core.events import Event, Message, StageFinished, StageStarted
 from recon.fit.data import Frames
 from recon.fit.plate import Plate
+from recon.fit.seed import scene_extent
+
+SPACING = 0.002  # of the extent, of points on stands
 
 
 @dataclass(frozen=True)
@@ -39,8 +43,13 @@ def find_points(frames: Frames, plates: list[Plate], budget: int, z_up: bool) ->
     if z_up:
         yield Message("info", _told(room, table))
     by_name, shell = depth_priors(pictures, cameras, valid, room, table)
+    stands = find_stands(pictures, cameras, valid) if z_up else []
+    by_name = {name: with_stands(prior, stands) for name, prior in by_name.items()}
     fused = fused_points(by_name, pictures, valid, budget)
     behind = None if shell is None else backdrop(shell, fused)
+    if stands:
+        yield Message("info", f"stands of {', '.join(sorted(stand.camera for stand in stands))} seen by other cameras")
+        fused = join_points([fused, standing(stands, SPACING * scene_extent(frames.cameras))])
     metrics = {"points": float(len(fused)), "walls": 0.0 if room is None else float(len(room.walls()[0]))}
     yield StageFinished("points", time.monotonic() - started, metrics)
     return FirstPoints([by_name[name] for name in frames.names], fused, behind)

@@ -1,6 +1,6 @@
-"""Per-camera colour: an affine map from the scene's colours to what one camera recorded.
+"""Per-camera colour: an affine map from the scene's colours to what one camera recorded, and its vignetting.
 
-    recorded = scene (I + M_c) + b_c
+    recorded = (scene (I + M_c) + b_c) (1 - v_c r^2),   r = distance from the principal point / half the diagonal
 
 A change of all cameras at once is a change of the scene's own colours, so it cannot be seen: after each step the mean
 of M and b over the cameras is subtracted (a soft penalty leaves a cast; the projection does not).
@@ -15,7 +15,7 @@ from torch import Tensor
 class ColourModel:
     """Affine colour of each camera.
 
-    matrices: [C, 3, 3] deviation from identity; offsets: [C, 3] in sRGB units.
+    matrices: [C, 3, 3] deviation from identity; offsets: [C, 3] in sRGB units; vignetting: [C], of encoded values.
     """
 
     def __init__(self, cameras: list[str], device: torch.device, lr: float = 1e-3, weight: float = 1e-3) -> None:
@@ -24,16 +24,23 @@ class ColourModel:
         count = len(cameras)
         self.matrices = torch.zeros(count, 3, 3, device=device, requires_grad=True)
         self.offsets = torch.zeros(count, 3, device=device, requires_grad=True)
-        self.optimizer = torch.optim.Adam([self.matrices, self.offsets], lr=lr, betas=(0.9, 0.99), eps=1e-15)
+        self.vignetting = torch.zeros(count, device=device, requires_grad=True)
+        leaves = [leaf for _, leaf in self._parameters()]
+        self.optimizer = torch.optim.Adam(leaves, lr=lr, betas=(0.9, 0.99), eps=1e-15)
 
-    def apply(self, picture: Tensor, camera: int) -> Tensor:
-        """picture [..., 3] in scene colours -> the camera's colours."""
+    def _parameters(self) -> tuple[tuple[str, Tensor], ...]:
+        return (("matrices", self.matrices), ("offsets", self.offsets), ("vignetting", self.vignetting))
+
+    def apply(self, picture: Tensor, camera: int, r2: Tensor) -> Tensor:
+        """picture [..., 3] in scene colours, r2 [...] squared distances r^2 -> the camera's colours."""
         eye = torch.eye(3, device=picture.device)
-        return picture @ (eye + self.matrices[camera]) + self.offsets[camera]
+        even = picture @ (eye + self.matrices[camera]) + self.offsets[camera]
+        return even * (1.0 - self.vignetting[camera] * r2)[..., None]
 
     def penalty(self, camera: int) -> Tensor:
-        """weight (||M_c||^2 + ||b_c||^2): keeps the map near identity where the pictures do not say."""
-        return self.weight * (self.matrices[camera].square().sum() + self.offsets[camera].square().sum())
+        """weight (||M_c||^2 + ||b_c||^2 + v_c^2): keeps the map near identity where the pictures do not say."""
+        squares = self.matrices[camera].square().sum() + self.offsets[camera].square().sum()
+        return self.weight * (squares + self.vignetting[camera].square())
 
     @torch.no_grad()
     def step(self) -> None:
@@ -53,8 +60,8 @@ class ColourModel:
 
     def tensors(self) -> dict[str, Tensor]:
         """Parameters and optimiser state for a checkpoint."""
-        found = {"colour.matrices": self.matrices.detach(), "colour.offsets": self.offsets.detach()}
-        for name, parameter in (("matrices", self.matrices), ("offsets", self.offsets)):
+        found = {f"colour.{name}": parameter.detach() for name, parameter in self._parameters()}
+        for name, parameter in self._parameters():
             for key, value in self.optimizer.state.get(parameter, {}).items():
                 found[f"colour.{name}.{key}"] = value
         return found
@@ -62,7 +69,7 @@ class ColourModel:
     @torch.no_grad()
     def load(self, tensors: dict[str, Tensor]) -> None:
         """Restore what `tensors()` gave."""
-        for name, parameter in (("matrices", self.matrices), ("offsets", self.offsets)):
+        for name, parameter in self._parameters():
             parameter.copy_(tensors[f"colour.{name}"])
             state = {key: tensors.get(f"colour.{name}.{key}") for key in ("step", "exp_avg", "exp_avg_sq")}
             if all(value is not None for value in state.values()):

@@ -38,6 +38,7 @@ from recon.render.types import RasterConfig, Rendering
 NEAR = 0.18  # of the extent: cameras are mounted on things, which must not hide the view
 DEAD_LOGIT = -8.0
 MAX_BAD_STEPS = 10  # consecutive non-finite losses before the fit gives up
+SETTLING, LAST_RATE = 0.3, 0.1  # share of the iterations over which rates fall; what is left of them at the end
 NOISE_BELOW = 0.06  # opacity above which the exploration noise is negligible
 
 
@@ -55,7 +56,7 @@ class Stage:
 
     name: for events and checkpoints. start: number of iterations done by earlier stages. means_rate: (first, last)
     multiples of the learning rate of static and rigid positions; residual positions always start at 1. dropout: the
-    largest share of the Gaussians that an iteration leaves out.
+    largest share of the Gaussians that an iteration leaves out. settles: whether its rates fall towards its end.
     """
 
     name: str
@@ -63,6 +64,7 @@ class Stage:
     start: int
     means_rate: tuple[float, float]
     dropout: float = 0.0
+    settles: bool = False
 
 
 class Fit:
@@ -111,13 +113,22 @@ class Fit:
     def _set_rates(self) -> None:
         rates, progress = self.settings.rates, self.step / max(1, self.stage.iterations)
         first, last = self.stage.means_rate
+        late = self._late(progress)
         for part, optimizer in self.optimizers.items():
             for key in optimizer.lrs:
                 rate = getattr(rates, key)
                 if key in ("means", "velocities"):
                     decay = 0.01**progress if part == "residual" else first * (last / first) ** progress
                     rate = rate * self.extent * decay
-                optimizer.lrs[key] = rate
+                optimizer.lrs[key] = late * rate
+
+    def _late(self, progress: float) -> float:
+        """Multiple of every rate: 1, falling evenly to LAST_RATE over the last part of a stage whose result is kept.
+
+        A patch says little of the whole; small steps at the end average over many of them.
+        """
+        left = (1.0 - progress) / SETTLING if self.stage.settles else 1.0
+        return min(1.0, LAST_RATE + (1.0 - LAST_RATE) * left)
 
     def _apply_step(self, part: Model, rows: Tensor, touched: Tensor) -> None:
         """Adam on those rows of `part`, which are the rows `rows` of the model, that any pixel of the patch saw."""
@@ -146,7 +157,7 @@ class Fit:
         drawn = self._draw(self._strengthened(posed, part), sample)
         picture = window.cut(drawn.color.squeeze(0))
         if settings.colour:
-            picture = self.colour.apply(picture, sample.index)
+            picture = self.colour.apply(picture, sample.index, as_tensor(sample.squared_radii(), self.device))
         target, weight = as_tensor(sample.target, self.device), as_tensor(sample.weight, self.device)
         loss = l1_ssim(picture, target, weight, settings.ssim_weight, backend=self.backend)
         if settings.depth_weight > 0:

@@ -54,6 +54,13 @@ class Sample:
     depth_weight: np.ndarray  # float32 [h, w], 0 where the depth is not to be believed
     depth_scale: float  # metres, the camera's median depth
 
+    def squared_radii(self) -> np.ndarray:
+        """float32 [h, w]: squared distance from the principal point, in halves of the picture's diagonal."""
+        camera, window = self.camera, self.window
+        x = np.arange(window.left, window.right, dtype=np.float32) + np.float32(0.5 - camera.cx)
+        y = np.arange(window.top, window.bottom, dtype=np.float32) + np.float32(0.5 - camera.cy)
+        return (x * x + (y * y)[:, None]) * np.float32(4.0 / (camera.width**2 + camera.height**2))
+
 
 def place_window(
     width: int, height: int, patch: int, center: tuple[float, float] | None, rng: np.random.Generator
