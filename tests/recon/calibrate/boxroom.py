@@ -17,14 +17,17 @@ HALF = (2.0, 1.7)  # half sides of the room
 SHADES = ((176, 170, 160), (150, 160, 170), (180, 180, 176), (165, 158, 150))
 POSTERS = ((-1.25, 0.1), (-0.4, 0.2), (0.45, 0.05), (1.2, 0.25))  # along the wall, over the table: metres, middle
 SIZE = (0.3, 0.22)  # half sides of a poster
+POLE, BEHIND = 0.012, 0.03  # radius of a camera's pole; how far behind the camera it stands, metres
 
 
 @dataclass(frozen=True)
 class BoxRoom:
-    """heading: radians, of its first wall. closed: with walls and a floor, or just a table in the open."""
+    """heading: radians, of its first wall. closed: with walls and a floor, or just a table in the open. stands: whether
+    the cameras stand on poles."""
 
     heading: float
     closed: bool = True
+    stands: bool = False
 
     def cameras(self) -> dict[str, Camera]:
         """Six, 1 m from the middle, looking across the table."""
@@ -66,6 +69,11 @@ class BoxRoom:
             nearer &= (np.abs(at[:, 0]) < half[0]) & (np.abs(at[:, 1]) < half[1])
             colour[nearer] = (70, 72, 80) if seed is None else _textured(seed, at[nearer][:, :2] / 0.01)
             best[nearer] = t[nearer]
+        if self.stands:
+            for other in self.cameras().values():
+                if other.name != camera.name:
+                    t = _pole(camera.center, rays @ own, stand_of(other), float(other.center[2]))
+                    colour[t < best], best = (44, 42, 40), np.minimum(t, best)
         drawn = colour.reshape(fine.height, fine.width, 3)
         return cv2.resize(drawn, (camera.width, camera.height), interpolation=cv2.INTER_AREA)
 
@@ -78,6 +86,22 @@ class BoxRoom:
             drawn = self.picture(camera).astype(np.float64)
             pictures[name] = np.clip(drawn + noise.normal(scale=1.0, size=drawn.shape), 0, 255).round().astype(np.uint8)
         return pictures, cameras, {n: np.ones(p.shape[:2], dtype=bool) for n, p in pictures.items()}
+
+
+def stand_of(camera: Camera) -> np.ndarray:
+    """x and y [2] of the pole of a camera: a little behind it."""
+    ahead = camera.cam_from_world[2, :2]
+    place: np.ndarray = camera.center[:2] - BEHIND * ahead / np.linalg.norm(ahead)
+    return place
+
+
+def _pole(origin: np.ndarray, rays: np.ndarray, place: np.ndarray, top: float) -> np.ndarray:
+    """[N]: how far along each ray the pole is met, inf where it is not."""
+    a, b = (rays[:, :2] ** 2).sum(axis=1), rays[:, :2] @ (origin[:2] - place)
+    inside = b * b - a * (((origin[:2] - place) ** 2).sum() - POLE**2)
+    t = (-b - np.sqrt(np.maximum(inside, 0.0))) / a
+    z = origin[2] + t * rays[:, 2]
+    return np.where((inside > 0) & (t > 0) & (z < top) & (z > FLOOR), t, np.inf)
 
 
 def _hits(
