@@ -36,14 +36,14 @@ from recon.core.files import inside, locked, read_json, write_json, writing
 from recon.core.seeding import numpy_generator
 from recon.draw import SceneCamera
 from recon.fit.bodies import BodyMotion
-from recon.fit.carve import FreeSpace
+from recon.fit.carve import FreeSpace, robot_depths
 from recon.fit.colour import ColourModel
 from recon.fit.data import Frames, StoredFrames
 from recon.fit.fit import NEAR, Fit, Stage
 from recon.fit.hull import search_volume
 from recon.fit.links import link_bodies, link_gaussians
 from recon.fit.model import Model
-from recon.fit.moving import moving_points
+from recon.fit.moving import instants, moving_points
 from recon.fit.outlined import OutlinedFrames
 from recon.fit.plate import Plate, make_plate
 from recon.fit.robot import KnownRobot, RobotFrames
@@ -295,7 +295,8 @@ def _fit(
     first = yield from find_points(frames, plates, settings.budget, inputs.up == "z")
     priors, fused, points = first.priors, first.fused, first.fused.xyz
     extent = scene_extent(frames.cameras)
-    free_space = FreeSpace(priors, NEAR * extent)
+    passed = [] if robot is None else robot_depths(robot, frames.cameras, instants(frames, settings.keyframe_gap_s))
+    free_space = FreeSpace(priors, NEAR * extent, passed)
     rng = numpy_generator(settings.seed, 0, "seed static")
     table = static_gaussians(
         points, fused.rgb / 255.0, frames.cameras, settings.budget, settings.sh_degree, rng,
@@ -311,7 +312,7 @@ def _fit(
         settings.patch,
         int(settings.coarse_share * settings.iterations_static),
     )
-    stage = Stage("static", settings.iterations_static, 0, (1.0, 0.1), settings.dropout)
+    stage = Stage("static", settings.iterations_static, 0, (1.0, 0.1), settings.dropout, free=settings.budget)
     fit = Fit(
         model, sampler, colour, settings, stage, extent=extent, device=device, backend=backend, free_space=free_space
     )
@@ -329,6 +330,7 @@ def _fit(
         bodies = link_bodies(with_robot.robot, *_time_range(frames))
         links = link_gaussians(with_robot.robot, bodies, settings.budget_robot, settings.sh_degree, settings.seed)
     known: OutlinedFrames | None = with_robot if bodies else None
+    solid = len(bodies)
     if things:
         known = BodyFrames(frames, with_robot if bodies else None, things)
         links = Gaussians.concat(
@@ -344,7 +346,15 @@ def _fit(
     joint = JointSampler(
         frames, plates, priors, settings.seed, settings.patch, settings.foreground_share, settings.foreground_weight
     )
-    stage = Stage("joint", settings.iterations_joint, settings.iterations_static, (0.1, 0.01), settles=True)
+    stage = Stage(
+        "joint",
+        settings.iterations_joint,
+        settings.iterations_static,
+        (0.1, 0.01),
+        settles=True,
+        free=settings.budget,
+        solid=solid,
+    )
     fit = Fit(
         model, joint, colour, settings, stage, extent=extent, device=device, backend=backend, free_space=free_space
     )

@@ -37,6 +37,7 @@ from recon.render.types import RasterConfig, Rendering
 
 NEAR = 0.18  # of the extent: cameras are mounted on things, which must not hide the view
 DEAD_LOGIT = -8.0
+SOLID = 10.0  # how much more a solid body's row is pushed to be opaque than others to be clear
 MAX_BAD_STEPS = 10  # consecutive non-finite losses before the fit gives up
 SETTLING, LAST_RATE = 0.3, 0.1  # share of the iterations over which rates fall; what is left of them at the end
 NOISE_BELOW = 0.06  # opacity above which the exploration noise is negligible
@@ -57,6 +58,8 @@ class Stage:
     name: for events and checkpoints. start: number of iterations done by earlier stages. means_rate: (first, last)
     multiples of the learning rate of static and rigid positions; residual positions always start at 1. dropout: the
     largest share of the Gaussians that an iteration leaves out. settles: whether its rates fall towards its end.
+    free: number of static rows, the first ones, that must lie in some camera's picture; the others are the backdrop.
+    solid: number of bodies, the first ones, whose surfaces are known: opaque unless the pictures say otherwise.
     """
 
     name: str
@@ -65,6 +68,8 @@ class Stage:
     means_rate: tuple[float, float]
     dropout: float = 0.0
     settles: bool = False
+    free: int = 0
+    solid: int = 0
 
 
 class Fit:
@@ -164,7 +169,9 @@ class Fit:
             depth, alpha = window.cut(drawn.depth.squeeze(0)), window.cut(drawn.alpha.squeeze(0))
             loss = loss + settings.depth_weight * self._depth_loss(sample, depth, alpha)
         # means over all rows of the model: the rows that are not here would be the same for every patch
-        penalty = settings.opacity_penalty * posed.opacities.sum() + settings.scale_penalty * posed.scales.sum() / 3
+        penalty = settings.opacity_penalty * self._opaque(posed, part) + settings.scale_penalty * posed.scales.sum() / 3
+        if settings.sh_penalty > 0:
+            penalty = penalty + settings.sh_penalty * posed.sh[:, 1:].square().sum()
         total = loss + penalty / self.model.num_rows
         total = total + (self.colour.penalty(sample.index) if settings.colour else 0.0)
         if not self._finite(float(total.detach())):
@@ -210,6 +217,11 @@ class Fit:
         factor = torch.full_like(posed.opacities, 1.0 / (1.0 - self._dropout()))
         factor[part.num_static : part.num_static + part.num_rigid] = 1.0
         return replace(posed, opacities=(posed.opacities * factor).clamp_max(1.0))
+
+    def _opaque(self, posed: Posed, part: Model) -> Tensor:
+        """Sum of the opacities, those of solid bodies SOLID times the other way."""
+        bodies = posed.opacities[part.num_static : part.num_static + part.num_rigid]
+        return posed.opacities.sum() - (1.0 + SOLID) * (bodies * (part.bodies < self.stage.solid)).sum()
 
     def _draw(self, posed: Posed, sample: Sample) -> Rendering:
         """The sample's camera's picture, of which only the window is drawn."""
@@ -268,7 +280,9 @@ class Fit:
         moved = 0
         if self.free_space is not None:
             static = self.views["static"]
-            blocked = self.free_space.in_the_way(static["means"].cpu().numpy().astype(np.float64))
+            means = static["means"].cpu().numpy().astype(np.float64)
+            blocked = self.free_space.in_the_way(means)
+            blocked[: self.stage.free] |= self.free_space.unseen(means[: self.stage.free])
             static["logit_opacities"][torch.from_numpy(blocked).to(self.device, torch.bool)] = DEAD_LOGIT
         for part, rows in self.model.parts.items():
             if part != "rigid":

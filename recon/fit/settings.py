@@ -37,6 +37,7 @@ LIMITS: tuple[tuple[str, float, float], ...] = (
     ("depth_weight", 0, 1000),
     ("opacity_penalty", 0, 1000),
     ("scale_penalty", 0, 1000),
+    ("sh_penalty", 0, 1000),
     ("dropout", 0, 0.9),
     ("noise", 0, 1e9),
     ("relocate_every", 1, 10_000_000),
@@ -72,6 +73,7 @@ class FitSettings:
     depth_weight: float = 0.1  # of the difference to the depth prior, in inverse depth times the median depth
     opacity_penalty: float = 0.01
     scale_penalty: float = 0.01
+    sh_penalty: float = 5.0  # of squared colour coefficients above degree 0: colours that one camera alone has seen
     dropout: float = 0.5  # largest share of the Gaussians that a static iteration leaves out
     noise: float = 5e4  # exploration noise, times the learning rate of the means; 0 turns it off
     relocate_every: int = 100
