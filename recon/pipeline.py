@@ -46,6 +46,7 @@ from recon.fit.model import Model
 from recon.fit.moving import instants, moving_points
 from recon.fit.outlined import OutlinedFrames
 from recon.fit.plate import Plate, make_plate
+from recon.fit.poses import CameraPoses
 from recon.fit.robot import KnownRobot, RobotFrames
 from recon.fit.sampler import JointSampler, StaticSampler
 from recon.fit.seed import residual_gaussians, scene_extent, static_gaussians
@@ -58,7 +59,7 @@ from recon.objects.body import FoundBody, body_gaussians, scene_body
 from recon.objects.frames import BodyFrames
 from recon.objects.search import find_objects
 from recon.points import find_points
-from recon.refine import refine_rig
+from recon.refine import refine_rig, with_cameras
 from recon.render.backends import select_name
 from recon.report.write import BuildRecord, write_report
 from recon.scene.folder import save_scene
@@ -135,7 +136,9 @@ def build(config: BuildConfig) -> Iterator[Event]:
         frames = StoredFrames(store)
         if settings.refine_rig:
             inputs = yield from log.watch(refine_rig(frames, inputs))
+        before = dict(zip(frames.names, frames.cameras, strict=True))
         fitted = yield from log.watch(_fit(frames, inputs, settings, device, config.backend))
+        inputs = with_cameras(inputs, before, dict(zip(frames.names, frames.cameras, strict=True)))
         yield StageStarted("publish")
         scene = assemble(inputs, fitted, key)
         extras = partial(_write_extras, config, inputs, fitted, scene, settings, log, device)
@@ -313,10 +316,16 @@ def _fit(
         int(settings.coarse_share * settings.iterations_static),
     )
     stage = Stage("static", settings.iterations_static, 0, (1.0, 0.1), settings.dropout, free=settings.budget)
+    poses = CameraPoses(frames.cameras) if settings.refine_rig else None
     fit = Fit(
-        model, sampler, colour, settings, stage, extent=extent, device=device, backend=backend, free_space=free_space
-    )
+        model, sampler, colour, settings, stage, extent=extent, device=device, backend=backend, free_space=free_space,
+        poses=poses,
+    )  # fmt: skip
     yield from fit.run(work / "static")
+    if poses is not None:
+        # in place: all views of the frames share the list
+        frames.cameras[:] = [poses.moved(index, camera) for index, camera in enumerate(frames.cameras)]
+        yield Message("info", poses.told(frames.names))
     if settings.iterations_joint == 0:
         return Fitted(frames, model, colour, NEAR * extent, [], robot)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from dataclasses import replace
 
 import numpy as np
@@ -35,11 +35,16 @@ def refine_rig(frames: StoredFrames, inputs: Inputs) -> Generator[Event, None, I
     yield StageFinished("rig", time.monotonic() - started, metrics)
     if not found.moved:
         return inputs
+    frames.cameras = [found.cameras[name] for name in frames.names]
+    return with_cameras(inputs, cameras, found.cameras)
+
+
+def with_cameras(inputs: Inputs, before: Mapping[str, Camera], after: Mapping[str, Camera]) -> Inputs:
+    """Inputs whose cameras changed as their ideal ones did."""
     rig = dict(inputs.rig.cameras)
     scale, _, _ = split_similarity(inputs.scene_from_rig)
-    for name, ideal in cameras.items():
-        rig[name] = carried(rig[name], ideal, found.cameras[name], scale)
-    frames.cameras = [found.cameras[name] for name in frames.names]
+    for name, ideal in before.items():
+        rig[name] = carried(rig[name], ideal, after[name], scale)
     refined = replace(inputs.rig, cameras=rig)
     placed = refined.transformed(inputs.scene_from_rig)
     return replace(inputs, rig=refined, cameras={name: placed.cameras[name] for name in inputs.cameras})

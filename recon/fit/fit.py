@@ -27,6 +27,7 @@ from recon.fit.colour import ColourModel
 from recon.fit.cull import rows_in_window
 from recon.fit.density import exploration_noise, plan_relocation, split_copies
 from recon.fit.model import GAUSSIAN_KEYS, TIME_KEYS, Model, Posed
+from recon.fit.poses import CameraPoses
 from recon.fit.sampler import Sample
 from recon.fit.seed import as_tensor
 from recon.fit.settings import FitSettings
@@ -78,7 +79,9 @@ class Fit:
     def __init__(
         self, model: Model, sampler: Sampler, colour: ColourModel, settings: FitSettings, stage: Stage, *,
         extent: float, device: torch.device, backend: str, free_space: FreeSpace | None = None,
+        poses: CameraPoses | None = None,
     ) -> None:  # fmt: skip
+        self.poses = poses
         self.free_space = free_space
         self.model, self.sampler, self.colour = model, sampler, colour
         self.settings, self.stage, self.extent = settings, stage, extent
@@ -153,7 +156,7 @@ class Fit:
     def iterate(self) -> None:
         """One iteration: patch, loss, backward, step."""
         settings = self.settings
-        sample = self.sampler.draw(self.step)
+        sample = self._placed(self.sampler.draw(self.step))
         camera, window = sample.camera, sample.window
         rows = rows_in_window(self.model, sample.t, camera, window, self.raster)
         rows = self._survivors(rows)
@@ -180,10 +183,24 @@ class Fit:
         norms = drawn.aux.means2d_grad_norm[0]
         self.scores.index_add_(0, rows, norms)
         self._apply_step(part, rows, norms > 0)
+        self._move_camera(sample, part)
         if settings.colour:
             self.colour.step()
         self._explore(rows[norms > 0])
         self._note(picture.detach(), target, weight, float(loss.detach()))
+
+    def _placed(self, sample: Sample) -> Sample:
+        """The sample with its camera where it was moved to."""
+        if self.poses is None:
+            return sample
+        return replace(sample, camera=self.poses.moved(sample.index, sample.camera))
+
+    def _move_camera(self, sample: Sample, part: Model) -> None:
+        """A step of the sample's camera, once the coarse pictures are done; the steps get shorter."""
+        start = self.settings.coarse_share * self.stage.iterations
+        if self.poses is not None and self.step >= start:
+            rate = 1.0 - (1.0 - LAST_RATE) * (self.step - start) / max(1.0, self.stage.iterations - start)
+            self.poses.step(sample.index, sample.camera, part.gaussians, rate)
 
     def _dropout(self) -> float:
         """The share p of the free rows that this iteration leaves out.
@@ -376,6 +393,7 @@ class Fit:
         for part, optimizer in self.optimizers.items():
             tensors |= {f"{part}.{k}": v for k, v in optimizer.state_tensors().items()}
         tensors |= {k: v.contiguous() for k, v in self.colour.tensors().items()}
+        tensors |= {} if self.poses is None else self.poses.tensors()
         tensors["scores"] = self.scores
         save_checkpoint(folder, self.step, tensors, {"stage": self.stage.name, "average": self.average})
 
@@ -393,4 +411,6 @@ class Fit:
             own = {k.removeprefix(f"{part}."): v for k, v in found.tensors.items() if k.startswith(f"{part}.")}
             optimizer.load_state_tensors(own)
         self.colour.load(found.tensors)
+        if self.poses is not None:
+            self.poses.load(found.tensors)
         self.scores.copy_(found.tensors["scores"])
