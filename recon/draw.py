@@ -18,7 +18,7 @@ from recon.core.device import device_notes, resolve_device, set_strict_precision
 from recon.core.errors import InputError, StorageError, UsageError, did_you_mean
 from recon.core.events import Artifact, Event, Progress, StageFinished, StageStarted
 from recon.core.files import write_json
-from recon.geometry.camera import Camera, distort_map
+from recon.geometry.camera import Camera, distort_map, squared_radii
 from recon.geometry.rig import Rig
 from recon.render.api import rasterize
 from recon.render.types import RasterConfig
@@ -52,22 +52,23 @@ class SceneCamera:
             posed.means, posed.quats, posed.scales, posed.opacities, posed.sh, self.viewmat, self.K,
             self.ideal.width, self.ideal.height, sh_degree=degree, config=self.raster, backend=self.backend,
         )  # fmt: skip
-        picture = drawn.color[0].cpu().numpy()
+        picture = self._in_camera_colours(drawn.color[0].cpu().numpy())
         depth, alpha = drawn.depth[0].cpu().numpy(), drawn.alpha[0].cpu().numpy()
         if self.map is not None:
             picture = cv2.remap(picture, self.map, None, cv2.INTER_CUBIC, borderMode=cv2.BORDER_REPLICATE)
             depth = cv2.remap(depth, self.map, None, cv2.INTER_NEAREST, borderMode=cv2.BORDER_CONSTANT, borderValue=0)
             alpha = cv2.remap(alpha, self.map, None, cv2.INTER_NEAREST, borderMode=cv2.BORDER_CONSTANT, borderValue=0)
-        picture = self._in_camera_colours(picture)
         depth = np.where(alpha >= SEEN, depth, np.nan).astype(np.float32)
         return np.round(np.clip(picture, 0.0, 1.0) * 255.0).astype(np.uint8), depth
 
     def _in_camera_colours(self, picture: np.ndarray) -> np.ndarray:
-        """The colours this camera would record, when the scene knows how it sees."""
-        if self.camera.name not in self.scene.colour:
+        """The colours that this camera would record in its ideal picture, when the scene knows how it sees."""
+        name = self.camera.name
+        if name not in self.scene.colour:
             return picture
-        matrix, offset = self.scene.colour[self.camera.name]
-        return np.asarray(picture @ matrix + offset, dtype=np.float32)
+        matrix, offset = self.scene.colour[name]
+        falloff = self.scene.vignetting.get(name, 0.0) * squared_radii(self.ideal)
+        return np.asarray((picture @ matrix + offset) * (1.0 - falloff)[..., None], dtype=np.float32)
 
 
 def chosen_cameras(rig: Rig, cams: str) -> list[str]:

@@ -409,6 +409,7 @@ def assemble(inputs: Inputs, fitted: Fitted, key: str) -> Scene:
         up=inputs.up,
         metric=inputs.metric,
         colour={name: (m.numpy(), b.numpy()) for name, (m, b) in fitted.colour.table().items()},
+        vignetting=dict(zip(fitted.colour.cameras, fitted.colour.vignetting.tolist(), strict=True)),
         provenance={
             "key": key,
             "near": fitted.near,

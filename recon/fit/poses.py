@@ -8,11 +8,13 @@ p = (0, 0, d) at the distance d of what the cameras look at:
 w: turn, v: shift, s: log focal length, (a, b): shift of the principal point in pixels. With the gradients g_i of the
 loss by the places of the Gaussians in these axes,
 
-    dL/dv = sum g_i,   dL/dw = sum (x_i - p) x g_i + 1/2 sum <h_i, e_k q_i>,   dL/ds = sum g_ix x_ix + g_iy x_iy + sum_k l_ik (1 - r_ikz^2), ...
+    dL/dv = sum g_i,    dL/dw = sum (x_i - p) x g_i + 1/2 sum <h_i, e_k q_i>,
+    dL/ds = sum g_ix x_ix + g_iy x_iy + sum_k l_ik (1 - r_ikz^2),    dL/da = sum g_ix x_iz / f,
 
-(h_i by their quaternions, l_ik by the logarithms of their scales, whose axes are r_ik: footprints grow with s). Adam takes steps of a fixed share of a
-pixel in each. A common motion of all cameras is one of the world, in which a robot may be known: it is projected
-out. With R a camera's rotation, a world motion w', v' about what they look at (x_f in its axes) is for it
+h_i by their quaternions, l_ik by the logarithms of their scales along axes r_ik (footprints grow with s). Adam takes
+steps of a fixed share of a pixel in each. A common motion of all cameras is one of the world, in which a robot may be
+known: it is projected out. With R a camera's rotation, a world motion w', v' about what they look at, x_f in its axes,
+is for it
 
     w = R w',    v = R v' + (R w') x (p - x_f).
 """

@@ -14,7 +14,7 @@ from recon.calibrate.dense import DepthPrior
 from recon.core.seeding import numpy_generator
 from recon.fit.data import Frames
 from recon.fit.plate import Plate, motion_mask
-from recon.geometry.camera import Camera
+from recon.geometry.camera import Camera, squared_radii
 
 Picture = TypeVar("Picture", np.ndarray, Tensor)
 TILE = 16  # pixels, the rasteriser's
@@ -56,10 +56,8 @@ class Sample:
 
     def squared_radii(self) -> np.ndarray:
         """float32 [h, w]: squared distance from the principal point, in halves of the picture's diagonal."""
-        camera, window = self.camera, self.window
-        x = np.arange(window.left, window.right, dtype=np.float32) + np.float32(0.5 - camera.cx)
-        y = np.arange(window.top, window.bottom, dtype=np.float32) + np.float32(0.5 - camera.cy)
-        return (x * x + (y * y)[:, None]) * np.float32(4.0 / (camera.width**2 + camera.height**2))
+        window = self.window
+        return squared_radii(self.camera, window.top, window.bottom, window.left, window.right)
 
 
 def place_window(

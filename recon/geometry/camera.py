@@ -189,6 +189,15 @@ def pixel_rays(camera: Camera) -> np.ndarray:
     return rays
 
 
+def squared_radii(
+    camera: Camera, top: int = 0, bottom: int | None = None, left: int = 0, right: int | None = None
+) -> np.ndarray:
+    """float32 [bottom - top, right - left]: squared distance of pixels from the principal point, in half diagonals."""
+    x = np.arange(left, camera.width if right is None else right, dtype=np.float32) + np.float32(0.5 - camera.cx)
+    y = np.arange(top, camera.height if bottom is None else bottom, dtype=np.float32) + np.float32(0.5 - camera.cy)
+    return (x * x + (y * y)[:, None]) * np.float32(4.0 / (camera.width**2 + camera.height**2))
+
+
 def distort(camera: Camera, xy: np.ndarray) -> np.ndarray:
     """Distorted normalised positions [N, 2] of the ideal ones `xy` [N, 2]; NaN beyond the lens's radius."""
     if not camera.distorted:

@@ -98,7 +98,7 @@ def save_scene(
         write_json(stage / "rig.json", rig_to_json(scene.rig))
         write_tensors(stage / "gaussians.safetensors", g.tensors())
         write_tensors(stage / "tracks.safetensors", _track_tensors(scene.bodies))
-        write_tensors(stage / "colour.safetensors", _colour_tensors(scene.colour))
+        write_tensors(stage / "colour.safetensors", _colour_tensors(scene.colour, scene.vignetting))
         if extras is not None:
             extras(stage)
 
@@ -120,7 +120,7 @@ def load_scene(path: Path | str) -> Scene:
     columns = read_tensors(folder / "gaussians.safetensors")
     g = _gaussians(columns, header["gaussians"], folder / "gaussians.safetensors")
     bodies = _bodies(header["bodies"], read_tensors(folder / "tracks.safetensors"), folder)
-    colour = _colour(header["colour"], read_tensors(folder / "colour.safetensors"), folder)
+    colour, vignetting = _colour(header["colour"], read_tensors(folder / "colour.safetensors"), folder)
     where = str(folder / "scene.json")
     scene = Scene(
         gaussians=g,
@@ -131,6 +131,7 @@ def load_scene(path: Path | str) -> Scene:
         up=header["up"],
         metric=header["metric"],
         colour=colour,
+        vignetting=vignetting,
         provenance=header["provenance"],
         frame_times={
             name: _numbers(times, None, f"{where}: frame_times of '{name}'")
@@ -224,23 +225,31 @@ def _is_double(tensor: torch.Tensor) -> bool:
     return tensor.is_floating_point() and tensor.element_size() == 8
 
 
-def _colour_tensors(colour: dict[str, Affine]) -> dict[str, torch.Tensor]:
+def _colour_tensors(colour: dict[str, Affine], vignetting: dict[str, float]) -> dict[str, torch.Tensor]:
     count = len(colour)
     matrices = np.array([matrix for matrix, _ in colour.values()], dtype=np.float64).reshape(count, 3, 3)
     offsets = np.array([offset for _, offset in colour.values()], dtype=np.float64).reshape(count, 3)
-    return {"matrix": torch.from_numpy(matrices), "offset": torch.from_numpy(offsets)}
+    falloff = np.array([vignetting.get(name, 0.0) for name in colour], dtype=np.float64)
+    return {
+        name: torch.from_numpy(x) for name, x in (("matrix", matrices), ("offset", offsets), ("vignetting", falloff))
+    }
 
 
-def _colour(names: list[Any], tensors: dict[str, torch.Tensor], folder: Path) -> dict[str, Affine]:
+def _colour(
+    names: list[Any], tensors: dict[str, torch.Tensor], folder: Path
+) -> tuple[dict[str, Affine], dict[str, float]]:
+    """(affine maps, vignetting) by camera; scenes of earlier versions have no vignetting."""
+    tensors = {"vignetting": torch.zeros(len(names), dtype=torch.float64), **tensors}
     where, count = folder / "colour.safetensors", len(names)
     if not all(isinstance(name, str) for name in names) or len(set(names)) != count:
         raise InputError(f"{folder / 'scene.json'}: colour must list different camera names")
-    for key, shape in (("matrix", (count, 3, 3)), ("offset", (count, 3))):
+    for key, shape in (("matrix", (count, 3, 3)), ("offset", (count, 3)), ("vignetting", (count,))):
         tensor = tensors.get(key)
         if tensor is None or tuple(tensor.shape) != shape or not _is_double(tensor):
             raise InputError(f"{where}: {key} is missing or not float64 of shape {list(shape)}")
     matrix, offset = tensors["matrix"].numpy(), tensors["offset"].numpy()
-    return {name: (matrix[i], offset[i]) for i, name in enumerate(names)}
+    affine = {name: (matrix[i], offset[i]) for i, name in enumerate(names)}
+    return affine, dict(zip(names, tensors["vignetting"].tolist(), strict=True))
 
 
 def _range(value: list[Any], where: str) -> tuple[float, float]:

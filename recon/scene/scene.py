@@ -53,6 +53,7 @@ class Scene:
     up: str = "unknown"  # 'z': +z up, table top at z = 0
     metric: bool = False  # whether its unit is the metre
     colour: dict[str, Affine] = field(default_factory=dict)  # by camera; cameras not named: identity
+    vignetting: dict[str, float] = field(default_factory=dict)  # v of `colour` cameras: times 1 - v r^2; not named: 0
     provenance: dict[str, Any] = field(default_factory=dict)  # JSON values
     frame_times: dict[str, list[float]] = field(default_factory=dict)  # by camera, seconds
 
@@ -126,6 +127,9 @@ class Scene:
                 raise InputError(f"scene: the colour of camera '{name}'", why="it needs M [3, 3] and b [3]")
             if not (np.isfinite(matrix).all() and np.isfinite(offset).all()):
                 raise InputError(f"scene: the colour of camera '{name}' is not finite")
+        for name, falloff in self.vignetting.items():
+            if name not in self.colour or not np.isfinite(falloff):
+                raise InputError(f"scene: the vignetting of camera '{name}' is {falloff}")
         for name, times in self.frame_times.items():
             if not np.isfinite(np.asarray(times, dtype=np.float64)).all() or (np.diff(times) < 0).any():
                 raise InputError(f"scene: the frame times of camera '{name}'", why="they must be finite and in order")

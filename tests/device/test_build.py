@@ -107,11 +107,12 @@ def test_faint_rows_wander_and_are_reborn_alike(on_both, same) -> None:
 def test_colour_moments_return_to_the_device(musa: torch.device) -> None:
     """Found by this suite: a resumed colour model kept its moments on the CPU."""
     one = ColourModel(["a", "b"], musa)
-    one.apply(torch.ones(2, 3, device=musa), 0).sum().backward()
+    one.apply(torch.ones(2, 3, device=musa), 0, torch.ones(2, device=musa)).sum().backward()
     one.step()
     other = ColourModel(["a", "b"], musa)
     other.load({key: value.cpu() for key, value in one.tensors().items()})
     for model in (one, other):
-        model.apply(torch.ones(2, 3, device=musa), 0).sum().backward()
+        model.apply(torch.ones(2, 3, device=musa), 0, torch.ones(2, device=musa)).sum().backward()
         model.step()
     assert torch.equal(one.matrices, other.matrices)
+    assert torch.equal(one.vignetting, other.vignetting)

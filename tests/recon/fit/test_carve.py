@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from recon.calibrate.dense import DepthPrior
-from recon.fit.carve import CLEARANCE, SURE, FreeSpace
+from recon.fit.carve import CLEARANCE, SURE, FreeSpace, robot_depths
 from recon.geometry.camera import Camera
 from tests.recon.fit.tiny import ring_of_cameras
 
@@ -78,3 +79,33 @@ def test_a_camera_does_not_judge_what_it_is_mounted_in() -> None:
 def test_no_positions_and_no_cameras() -> None:
     assert FreeSpace(floor_priors(ring_of_cameras()), NEAR).violations(np.zeros((0, 3))).shape == (0,)
     assert FreeSpace([], NEAR).violations(np.zeros((4, 3))).tolist() == [0, 0, 0, 0]
+
+
+def test_what_no_picture_shows_is_unseen() -> None:
+    camera = ring_of_cameras()[0]
+    space = FreeSpace(floor_priors([camera]), NEAR)
+    across, ahead = camera.cam_from_world[0, :3], camera.cam_from_world[2, :3]
+    half = 0.5 * camera.width / camera.fx  # of a picture at 1 m
+    positions = [camera.center + ahead + share * half * across for share in (0.0, 0.97, 1.2)]
+    assert space.unseen(np.stack([*positions, camera.center - ahead])).tolist() == [False, False, True, True]
+
+
+class Ball:
+    """Stands for a robot: points on a ball of radius 0.2 m at the origin."""
+
+    def points_at(self, t: float) -> np.ndarray:
+        direction = np.random.default_rng(0).normal(size=(20_000, 3))
+        return 0.2 * direction / np.linalg.norm(direction, axis=1, keepdims=True)
+
+
+def test_what_a_camera_sees_of_a_robot_has_nothing_still_before_it() -> None:
+    cameras = ring_of_cameras()[:2]
+    shape = (cameras[0].height, cameras[0].width)
+    nothing = [DepthPrior(np.full(shape, 10.0, np.float32), np.zeros(shape, np.float32), c) for c in cameras]
+    passed = robot_depths(Ball(), cameras, np.array([0.0]))  # type: ignore[arg-type]
+    assert passed[0][passed[0] > 0].min() == pytest.approx(np.linalg.norm(cameras[0].center) - 0.2, abs=0.02)
+    toward = cameras[0].center / np.linalg.norm(cameras[0].center)
+    positions = np.stack([0.3 * toward, 0.1 * toward, -0.5 * toward])  # before, inside and behind the ball
+    first = FreeSpace(nothing[:1], NEAR, passed[:1])
+    assert first.violations(positions).tolist() == [1, 0, 0]
+    assert not first.in_the_way(positions).any()  # one camera alone may be wrong
