@@ -42,7 +42,7 @@ class BuildConfig:
     joints: Path | None = None
     """Joint log (CSV: time_s, then one column per joint). Default: the calibration's `robot` entry."""
     bodies: Path | None = None
-    """Follow the rigid things that move, with hints on them (YAML: names and places); see also --fit.bodies."""
+    """Follow the rigid things that move, with hints on them (YAML: names and places)."""
     fps: float = 30.0
     """Frame rate of picture folders without timestamps.csv."""
     up: Up = "rig"

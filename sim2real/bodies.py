@@ -206,10 +206,10 @@ def _body(scene: Scene, name: str) -> Body:
     if name not in known:
         raise UsageError(
             f"the scene has no body {name!r}",
-            why=f"its objects are: {', '.join(known)}" if known else "it was built without `--fit.bodies`",
+            why=f"its objects are: {', '.join(known)}" if known else "nothing moved in it as one rigid thing, or it was built with `--fit.no-bodies`",
             fix=did_you_mean(name, known)
             if known
-            else "Build it with --fit.bodies, or take a task with its own bodies.",
+            else "Take a task with its own bodies, or record the thing as it is moved.",
         )
     return known[name]
 

@@ -38,7 +38,6 @@ from recon.render.types import RasterConfig, Rendering
 
 NEAR = 0.18  # of the extent: cameras are mounted on things, which must not hide the view
 DEAD_LOGIT = -8.0
-SOLID = 10.0  # how much more a solid body's row is pushed to be opaque than others to be clear
 MAX_BAD_STEPS = 10  # consecutive non-finite losses before the fit gives up
 SETTLING, LAST_RATE = 0.3, 0.1  # share of the iterations over which rates fall; what is left of them at the end
 NOISE_BELOW = 0.06  # opacity above which the exploration noise is negligible
@@ -60,7 +59,7 @@ class Stage:
     multiples of the learning rate of static and rigid positions; residual positions always start at 1. dropout: the
     largest share of the Gaussians that an iteration leaves out. settles: whether its rates fall towards its end.
     free: number of static rows, the first ones, that must lie in some camera's picture; the others are the backdrop.
-    solid: number of bodies, the first ones, whose surfaces are known: opaque unless the pictures say otherwise.
+    solid: number of bodies, the first ones, whose surfaces are known: their opacity stays as given.
     """
 
     name: str
@@ -149,6 +148,9 @@ class Fit:
             if name == "residual":
                 grads |= {key: leaf.grad for key, leaf in part.time.items() if leaf.grad is not None}
             into = rows[chosen] - self.model.parts[name].start
+            if name == "rigid" and self.stage.solid > 0:
+                # else they turn transparent, and what is near paints the body over with colours that may change in time
+                grads["logit_opacities"] = grads["logit_opacities"] * (part.bodies >= self.stage.solid)
             self.optimizers[name].step_rows(grads, into.to(torch.int32), touched[chosen])
 
     # --- one iteration --------------------------------------------------------------------------------------------
@@ -172,7 +174,7 @@ class Fit:
             depth, alpha = window.cut(drawn.depth.squeeze(0)), window.cut(drawn.alpha.squeeze(0))
             loss = loss + settings.depth_weight * self._depth_loss(sample, depth, alpha)
         # means over all rows of the model: the rows that are not here would be the same for every patch
-        penalty = settings.opacity_penalty * self._opaque(posed, part) + settings.scale_penalty * posed.scales.sum() / 3
+        penalty = settings.opacity_penalty * posed.opacities.sum() + settings.scale_penalty * posed.scales.sum() / 3
         if settings.sh_penalty > 0:
             penalty = penalty + settings.sh_penalty * posed.sh[:, 1:].square().sum()
         total = loss + penalty / self.model.num_rows
@@ -234,11 +236,6 @@ class Fit:
         factor = torch.full_like(posed.opacities, 1.0 / (1.0 - self._dropout()))
         factor[part.num_static : part.num_static + part.num_rigid] = 1.0
         return replace(posed, opacities=(posed.opacities * factor).clamp_max(1.0))
-
-    def _opaque(self, posed: Posed, part: Model) -> Tensor:
-        """Sum of the opacities, those of solid bodies SOLID times the other way."""
-        bodies = posed.opacities[part.num_static : part.num_static + part.num_rigid]
-        return posed.opacities.sum() - (1.0 + SOLID) * (bodies * (part.bodies < self.stage.solid)).sum()
 
     def _draw(self, posed: Posed, sample: Sample) -> Rendering:
         """The sample's camera's picture, of which only the window is drawn."""

@@ -63,8 +63,8 @@ class FitSettings:
     budget_residual: int = 40_000
     budget_robot: int = 12_000
     sh_degree: int = 2
-    iterations_static: int = 2000
-    iterations_joint: int = 7000
+    iterations_static: int = 3000
+    iterations_joint: int = 11000
     patch: int = 256  # pixels, side of a training patch at full resolution; 0 trains on whole pictures
     coarse_share: float = 0.3  # of the static iterations, at half resolution
     ssim_weight: float = 0.2
@@ -83,7 +83,7 @@ class FitSettings:
     keyframe_gap_s: float = 0.1  # between the hulls that seed the residual set
     refine_rig: bool = True  # set the given calibration right by matches, where that clearly helps
     refine_robot: bool = True  # set a known robot's base (and joints) right by its outline in the pictures
-    bodies: bool = False  # find the things that move as one and follow them; --bodies asks for it too
+    bodies: bool = True  # find the things that move as one and follow them; --bodies asks for it too
     colour: bool = True
     rates: LearningRates = field(default_factory=LearningRates)
     checkpoint_every: int = 1000

@@ -175,7 +175,7 @@ def test_an_unknown_captured_body_names_the_nearest(scene, robot) -> None:
     task = replace(load_task("pick"), bodies={"cube": Item(Init(pose="scene"), scene="mgu")})
     with pytest.raises(UsageError, match="no body 'mgu'.*Did you mean 'mug'"):
         open_workcell(with_mug(scene), task, robot=robot)
-    with pytest.raises(UsageError, match="built without `--fit.bodies`"):
+    with pytest.raises(UsageError, match="nothing moved in it as one rigid thing"):
         open_workcell(scene, task, robot=robot)
 
 
