@@ -204,12 +204,11 @@ def captured(name: str, item: Item, scene: Scene, meshed: Mapping[str, Published
 def _body(scene: Scene, name: str) -> Body:
     known = {body.name: body for body in scene.bodies if body.kind == "object"}
     if name not in known:
+        nothing = "nothing moved in it as one rigid thing, or it was built with `--fit.no-bodies`"
         raise UsageError(
             f"the scene has no body {name!r}",
-            why=f"its objects are: {', '.join(known)}" if known else "nothing moved in it as one rigid thing, or it was built with `--fit.no-bodies`",
-            fix=did_you_mean(name, known)
-            if known
-            else "Take a task with its own bodies, or record the thing as it is moved.",
+            why=f"its objects are: {', '.join(known)}" if known else nothing,
+            fix=did_you_mean(name, known) if known else "Take a task with its own bodies.",
         )
     return known[name]
 
