@@ -328,6 +328,7 @@ def _fit(
     if with_robot is not None and settings.budget_robot > 0:
         bodies = link_bodies(with_robot.robot, *_time_range(frames))
         links = link_gaussians(with_robot.robot, bodies, settings.budget_robot, settings.sh_degree, settings.seed)
+    shaped = len(links)
     known: OutlinedFrames | None = with_robot if bodies else None
     if things:
         known = BodyFrames(frames, with_robot if bodies else None, things)
@@ -346,8 +347,9 @@ def _fit(
     )
     stage = Stage("joint", settings.iterations_joint, settings.iterations_static, (0.1, 0.01))
     fit = Fit(
-        model, joint, colour, settings, stage, extent=extent, device=device, backend=backend, free_space=free_space
-    )
+        model, joint, colour, settings, stage, extent=extent, device=device, backend=backend, free_space=free_space,
+        known=shaped,
+    )  # fmt: skip
     yield from fit.run(work / "joint")
     return Fitted(frames, model, colour, NEAR * extent, bodies, robot, things)
 

@@ -38,6 +38,7 @@ from recon.render.types import RasterConfig, Rendering
 NEAR = 0.18  # of the extent: cameras are mounted on things, which must not hide the view
 DEAD_LOGIT = -8.0
 MAX_BAD_STEPS = 10  # consecutive non-finite losses before the fit gives up
+SHAPE_KEYS = ("means", "log_scales", "quats", "logit_opacities")
 NOISE_BELOW = 0.06  # opacity above which the exploration noise is negligible
 
 
@@ -70,9 +71,10 @@ class Fit:
 
     def __init__(
         self, model: Model, sampler: Sampler, colour: ColourModel, settings: FitSettings, stage: Stage, *,
-        extent: float, device: torch.device, backend: str, free_space: FreeSpace | None = None,
+        extent: float, device: torch.device, backend: str, free_space: FreeSpace | None = None, known: int = 0,
     ) -> None:  # fmt: skip
-        self.free_space = free_space
+        """known: so many of the first rigid rows keep their shape and opacity, as a robot's description gives both."""
+        self.free_space, self.known = free_space, known
         self.model, self.sampler, self.colour = model, sampler, colour
         self.settings, self.stage, self.extent = settings, stage, extent
         self.device, self.backend = device, backend
@@ -130,6 +132,10 @@ class Fit:
             if name == "residual":
                 grads |= {key: leaf.grad for key, leaf in part.time.items() if leaf.grad is not None}
             into = rows[chosen] - self.model.parts[name].start
+            if name == "rigid" and self.known:
+                # else they turn transparent, and whatever is near paints the robot over
+                free = into >= self.known
+                grads |= {key: grads[key] * free.view(-1, *[1] * (grads[key].dim() - 1)) for key in SHAPE_KEYS}
             self.optimizers[name].step_rows(grads, into.to(torch.int32), touched[chosen])
 
     # --- one iteration --------------------------------------------------------------------------------------------

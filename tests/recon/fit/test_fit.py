@@ -11,6 +11,7 @@ import torch
 from recon.calibrate.dense import DepthPrior
 from recon.core.errors import DivergedError
 from recon.core.events import StageFinished
+from recon.fit.bodies import BodyMotion
 from recon.fit.colour import ColourModel
 from recon.fit.fit import Fit, Stage
 from recon.fit.hull import search_volume
@@ -21,7 +22,8 @@ from recon.fit.sampler import JointSampler, StaticSampler
 from recon.fit.seed import residual_gaussians, scene_extent, static_gaussians
 from recon.fit.settings import FitSettings
 from recon.render.backends import select_name
-from recon.scene.gaussians import Gaussians
+from recon.scene.gaussians import RIGID, Gaussians
+from recon.scene.motion import Track
 from tests.recon.fit.tiny import TinyFrames
 
 CPU = torch.device("cpu")
@@ -176,3 +178,23 @@ def test_dropout_spares_the_rows_of_bodies() -> None:
     kept = fit._survivors(torch.arange(fit.model.num_rows))
     assert set(range(static, static + 50)) <= set(kept.tolist())
     assert len(kept) < 0.3 * fit.model.num_rows + 50
+
+
+def test_rows_of_known_shape_learn_colours_only() -> None:
+    fit = joint_fit("auto", 100)
+    table = fit.model.to_table()
+    table.kind[:20], table.object_id[:20] = RIGID, 1
+    quats, still = torch.tensor([[1.0, 0, 0, 0]]), torch.zeros(1, 3)
+    motion = BodyMotion([Track(np.array([0.0]), still, quats)])
+    fit = Fit(
+        Model.from_table(table, motion), fit.sampler, fit.colour, SETTINGS, fit.stage, extent=fit.extent, device=CPU,
+        backend="auto", known=10,
+    )  # fmt: skip
+    rigid = fit.model.parts["rigid"]
+    before = {key: value.detach()[rigid].clone() for key, value in fit.model.gaussians.items()}
+    for _ in range(40):
+        fit.iterate()
+    changed = {key: value.detach()[rigid] != before[key] for key, value in fit.model.gaussians.items()}
+    assert changed["sh"][:10].any()
+    for key in ("means", "log_scales", "quats", "logit_opacities"):
+        assert not changed[key][:10].any() and changed[key][10:].any(), key
