@@ -365,8 +365,8 @@ def _fit(
         solid=solid,
     )
     fit = Fit(
-        model, joint, colour, settings, stage, extent=extent, device=device, backend=backend, free_space=free_space
-    )
+        model, joint, colour, settings, stage, extent=extent, device=device, backend=backend, free_space=free_space,
+    )  # fmt: skip
     yield from fit.run(work / "joint")
     return Fitted(frames, model, colour, NEAR * extent, bodies, robot, things)
 

@@ -58,7 +58,8 @@ def match_cameras(
             f"{len(wanted)} calibrated {'camera has' if len(wanted) == 1 else 'cameras have'} a recording, "
             f"at least {min_cameras} are needed",
             why=f"usable: {', '.join(wanted) or 'none'}; recorded without calibration: {', '.join(unknown) or 'none'}",
-            fix="Check that file names and camera names agree, or add cameras.",
+            fix="Check that file names and camera names agree, or add cameras. "
+            "With fewer, `recon check` still judges clocks, sharpness and calibration.",
         )
     return Match(wanted, messages)
 

@@ -41,6 +41,21 @@ class BoardClips:
             found[f"cam_{name}"] = (K[0, 0], K[1, 1], -R.T @ np.array(entry["translation"]), R)
         return found
 
+    def run(self, options: argparse.Namespace) -> dict[str, object]:
+        """Calibrate as a user would and score the rig."""
+        out = (options.keep or Path(tempfile.mkdtemp(prefix="bench-recon-"))) / "rig"
+        seconds = recon("calibrate", *self.calibrate, "--out", str(out), *options.extra)
+        cpu = resource.getrusage(resource.RUSAGE_CHILDREN)
+        report = json.loads((out / "report.json").read_text())
+        result = {
+            "capture": options.capture, **score_rig(rig_cameras(out / "rig.json"), self.known()), "seconds": seconds,
+            "cpu_seconds": cpu.ru_utime + cpu.ru_stime, "reprojection_px": report["reprojection_px"],
+            "weak_camera": report["weak_camera"], "verdict": report["verdict"],
+        }  # fmt: skip
+        if options.keep is None:
+            shutil.rmtree(out.parent)
+        return result
+
 
 def rig_cameras(path: Path, role: str | None = None) -> dict[str, tuple[float, float, np.ndarray, np.ndarray]]:
     """Cameras of a rig.json (of one role): name -> (fx, fy, centre [3], rotation [3, 3])."""
@@ -76,19 +91,3 @@ def score_rig(found: dict[str, tuple], known: dict[str, tuple]) -> dict[str, obj
     baselines = 100 * np.abs(ratios)
     result |= {"baseline_percent": float(np.median(baselines)), "baseline_percent_max": float(baselines.max())}
     return {**result, "per_camera": per_camera}
-
-
-def bench_board(clips: BoardClips, options: argparse.Namespace) -> dict[str, object]:
-    """Calibrate as a user would and score the rig."""
-    out = (options.keep or Path(tempfile.mkdtemp(prefix="bench-recon-"))) / "rig"
-    seconds = recon("calibrate", *clips.calibrate, "--out", str(out), *options.extra)
-    cpu = resource.getrusage(resource.RUSAGE_CHILDREN)
-    report = json.loads((out / "report.json").read_text())
-    result = {
-        "capture": options.capture, **score_rig(rig_cameras(out / "rig.json"), clips.known()), "seconds": seconds,
-        "cpu_seconds": cpu.ru_utime + cpu.ru_stime, "reprojection_px": report["reprojection_px"],
-        "weak_camera": report["weak_camera"], "verdict": report["verdict"],
-    }  # fmt: skip
-    if options.keep is None:
-        shutil.rmtree(out.parent)
-    return result

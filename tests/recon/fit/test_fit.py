@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +12,7 @@ import torch
 from recon.calibrate.dense import DepthPrior
 from recon.core.errors import DivergedError
 from recon.core.events import StageFinished
+from recon.fit.bodies import BodyMotion
 from recon.fit.colour import ColourModel
 from recon.fit.fit import Fit, Stage
 from recon.fit.hull import search_volume
@@ -21,7 +23,8 @@ from recon.fit.sampler import JointSampler, StaticSampler
 from recon.fit.seed import residual_gaussians, scene_extent, static_gaussians
 from recon.fit.settings import FitSettings
 from recon.render.backends import select_name
-from recon.scene.gaussians import Gaussians
+from recon.scene.gaussians import RIGID, Gaussians
+from recon.scene.motion import Track
 from tests.recon.fit.tiny import TinyFrames
 
 CPU = torch.device("cpu")
@@ -176,3 +179,32 @@ def test_dropout_spares_the_rows_of_bodies() -> None:
     kept = fit._survivors(torch.arange(fit.model.num_rows))
     assert set(range(static, static + 50)) <= set(kept.tolist())
     assert len(kept) < 0.3 * fit.model.num_rows + 50
+
+
+def test_bodies_of_known_surface_stay_opaque() -> None:
+    fit = joint_fit("auto", 100)
+    table = fit.model.to_table()
+    table.kind[:20], table.object_id[:20] = RIGID, 1
+    table.object_id[10:20] = 2
+    quats, still = torch.tensor([[1.0, 0, 0, 0]]), torch.zeros(1, 3)
+    motion = BodyMotion([Track(np.array([0.0]), still, quats)] * 2)
+    fit = Fit(
+        Model.from_table(table, motion), fit.sampler, fit.colour, SETTINGS, replace(fit.stage, solid=1),
+        extent=fit.extent, device=CPU, backend="auto",
+    )  # fmt: skip
+    rigid = fit.model.parts["rigid"]
+    before = {key: value.detach()[rigid].clone() for key, value in fit.model.gaussians.items()}
+    for _ in range(40):
+        fit.iterate()
+    changed = {key: value.detach()[rigid] != before[key] for key, value in fit.model.gaussians.items()}
+    assert changed["sh"][:10].any() and changed["means"][:10].any()
+    assert not changed["logit_opacities"][:10].any() and changed["logit_opacities"][10:].any()
+
+
+def test_rates_fall_at_the_end_of_a_stage_that_is_kept() -> None:
+    fit = joint_fit("auto", 100)
+    first = fit.settings.rates.log_scales
+    for settles, step, share in ((False, 99, 1.0), (True, 50, 1.0), (True, 85, 0.55), (True, 100, 0.1)):
+        fit.stage, fit.step = replace(fit.stage, settles=settles, iterations=100), step
+        fit._set_rates()
+        assert fit.optimizers["static"].lrs["log_scales"] == pytest.approx(share * first)
