@@ -31,7 +31,7 @@ class Bench01:
 
     def __init__(self, root: Path) -> None:
         self.root, self.known = root, root / "truth"
-        self.build = ["--videos", str(root / "cams"), "--rig", str(root / "rig.json"), "--fit.bodies"]
+        self.build = ["--videos", str(root / "cams"), "--rig", str(root / "rig.json")]
         self.rig = self._json("rig_true.json")
         self.cameras = list(poses(self.rig, "test"))
 

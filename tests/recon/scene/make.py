@@ -64,6 +64,7 @@ def scene() -> Scene:
         up="z",
         metric=True,
         colour={"left": (np.eye(3) * 1.1, np.array([0.0, 0.01, -0.02]))},
+        vignetting={"left": 0.125},
         provenance={"program": "0.1.0", "seed": 3, "fit": {"iterations": 10}},
         frame_times={"left": [0.0, 0.5, 1.0], "right": [0.01, 0.51]},
     )

@@ -39,6 +39,7 @@ def assert_same(a: Scene, b: Scene) -> None:
         assert torch.equal(x.track.positions, y.track.positions)
         assert torch.equal(x.track.quats, y.track.quats)
     assert list(a.colour) == list(b.colour)
+    assert a.vignetting == b.vignetting
     for name in a.colour:
         np.testing.assert_array_equal(a.colour[name][0], b.colour[name][0])
         np.testing.assert_array_equal(a.colour[name][1], b.colour[name][1])

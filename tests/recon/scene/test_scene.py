@@ -69,6 +69,8 @@ def test_frozen_has_no_motion_left() -> None:
         ({"scene_from_rig": np.diag([1.0, -1.0, 1.0, 1.0])}, "similarity"),
         ({"colour": {"left": (np.eye(2), np.zeros(3))}}, "colour of camera 'left'"),
         ({"colour": {"left": (np.eye(3), np.full(3, np.nan))}}, "colour of camera 'left' is not finite"),
+        ({"vignetting": {"left": float("nan")}}, "vignetting of camera 'left'"),
+        ({"vignetting": {"none": 0.1}}, "vignetting of camera 'none'"),
         ({"frame_times": {"left": [1.0, 0.5]}}, "frame times of camera 'left'"),
     ],
 )
