@@ -3,7 +3,7 @@
     recorded = (scene (I + M_c) + b_c) (1 - v_c r^2),   r = distance from the principal point / half the diagonal
 
 A change of all cameras at once is a change of the scene's own colours, so it cannot be seen: after each step the mean
-of M and b over the cameras is subtracted (a soft penalty leaves a cast; the projection does not).
+of M, b and v over the cameras is subtracted (a soft penalty leaves a cast; the projection does not).
 """
 
 from __future__ import annotations
@@ -49,6 +49,7 @@ class ColourModel:
         self.optimizer.zero_grad(set_to_none=True)
         self.matrices -= self.matrices.mean(dim=0, keepdim=True)
         self.offsets -= self.offsets.mean(dim=0, keepdim=True)
+        self.vignetting -= self.vignetting.mean()
 
     def table(self) -> dict[str, tuple[Tensor, Tensor]]:
         """camera -> (I + M [3, 3], b [3]), detached, on the CPU."""
