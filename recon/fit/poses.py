@@ -80,8 +80,9 @@ class CameraPoses:
         arm = x - x.new_tensor([0.0, 0.0, self.distance[index]])
         turned = quat_multiply(matrix_to_quat(R)[None], quats)
         by_turned = quat_multiply(matrix_to_quat(R)[None], quats.grad)  # a rotation of quaternions keeps products
-        axes = torch.eye(4, device=means.device)[1:]
-        spin = torch.stack([(by_turned * quat_multiply(axis[None], turned)).sum() for axis in axes])
+        w, i, j, k = turned.unbind(dim=-1)
+        products = ((-i, w, -k, j), (-j, k, w, -i), (-k, -j, i, w))  # e_1 q, e_2 q, e_3 q
+        spin = torch.stack([(by_turned * torch.stack(product, dim=-1)).sum() for product in products])
         turn = torch.linalg.cross(arm, g).sum(dim=0) + 0.5 * spin
         level = 1.0 - quat_to_matrix(quat_normalize(turned))[:, 2].square()  # [N, 3], of each axis
         grown = (g[:, :2] * x[:, :2]).sum() + (log_scales.grad * level).sum()
