@@ -58,7 +58,7 @@ from recon.locate import locate_robot
 from recon.objects.body import FoundBody, body_gaussians, scene_body
 from recon.objects.frames import BodyFrames
 from recon.objects.search import find_objects
-from recon.points import find_points
+from recon.points import FirstPoints, find_points
 from recon.refine import refine_rig, with_cameras
 from recon.render.backends import select_name
 from recon.report.write import BuildRecord, write_report
@@ -296,25 +296,12 @@ def _fit(
         frames, plates, things = yield from _objects(frames, plates, with_robot, inputs)
 
     first = yield from find_points(frames, plates, settings.budget, inputs.up == "z")
-    priors, fused, points = first.priors, first.fused, first.fused.xyz
+    priors, points = first.priors, first.fused.xyz
     extent = scene_extent(frames.cameras)
     passed = [] if robot is None else robot_depths(robot, frames.cameras, instants(frames, settings.keyframe_gap_s))
     free_space = FreeSpace(priors, NEAR * extent, passed)
-    rng = numpy_generator(settings.seed, 0, "seed static")
-    table = static_gaussians(
-        points, fused.rgb / 255.0, frames.cameras, settings.budget, settings.sh_degree, rng,
-        first.behind,
-    )  # fmt: skip
     colour = ColourModel(frames.names, device)
-    model = Model.from_table(table.to(device))
-    sampler = StaticSampler(
-        frames.cameras,
-        plates,
-        priors,
-        settings.seed,
-        settings.patch,
-        int(settings.coarse_share * settings.iterations_static),
-    )
+    model, sampler = _still(frames, plates, first, settings, device)
     stage = Stage("static", settings.iterations_static, 0, (1.0, 0.1), settings.dropout, free=settings.budget)
     poses = CameraPoses(frames.cameras) if settings.refine_rig else None
     fit = Fit(
@@ -333,42 +320,57 @@ def _fit(
     yield StageStarted("moving")
     volume = search_volume(frames.cameras, points)
     cell = float((volume.high - volume.low).max()) / HULL_CELLS
-    bodies: list[Body] = []
-    links = Gaussians.empty(settings.sh_degree)
-    if with_robot is not None and settings.budget_robot > 0:
-        bodies = link_bodies(with_robot.robot, *_time_range(frames))
-        links = link_gaussians(with_robot.robot, bodies, settings.budget_robot, settings.sh_degree, settings.seed)
-    known: OutlinedFrames | None = with_robot if bodies else None
-    solid = len(bodies)
-    if things:
-        known = BodyFrames(frames, with_robot if bodies else None, things)
-        links = Gaussians.concat(
-            [links, *(body_gaussians(thing, len(bodies) + k, settings.sh_degree) for k, thing in enumerate(things, 1))]
-        )
-        bodies = bodies + [scene_body(thing, len(bodies) + k) for k, thing in enumerate(things, 1)]
+    bodies, solid, rigid, known = _rigid(frames, with_robot, things, settings)
     moving = moving_points(frames, plates, volume, cell, settings.keyframe_gap_s, known)
     rng = numpy_generator(settings.seed, 0, "seed residual")
     residual = residual_gaussians(moving, settings.budget_residual, settings.sh_degree, rng)
     yield StageFinished("moving", time.monotonic() - started, {"points": float(len(moving.positions))})
-    every = Gaussians.concat([model.to_table(), links.to(device), residual.to(device)])
+    every = Gaussians.concat([model.to_table(), rigid.to(device), residual.to(device)])
     model = Model.from_table(every, BodyMotion([body.track for body in bodies if body.track is not None]))
     joint = JointSampler(
         frames, plates, priors, settings.seed, settings.patch, settings.foreground_share, settings.foreground_weight
     )
     stage = Stage(
-        "joint",
-        settings.iterations_joint,
-        settings.iterations_static,
-        (0.1, 0.01),
-        settles=True,
-        free=settings.budget,
+        "joint", settings.iterations_joint, settings.iterations_static, (0.1, 0.01), settles=True, free=settings.budget,
         solid=solid,
-    )
-    fit = Fit(
-        model, joint, colour, settings, stage, extent=extent, device=device, backend=backend, free_space=free_space,
     )  # fmt: skip
+    fit = Fit(
+        model, joint, colour, settings, stage, extent=extent, device=device, backend=backend, free_space=free_space
+    )
     yield from fit.run(work / "joint")
     return Fitted(frames, model, colour, NEAR * extent, bodies, robot, things)
+
+
+def _still(
+    frames: Frames, plates: list[Plate], first: FirstPoints, settings: FitSettings, device: torch.device
+) -> tuple[Model, StaticSampler]:
+    """First Gaussians of what does not move, and the plates they are to look like."""
+    table = static_gaussians(
+        first.fused.xyz, first.fused.rgb / 255.0, frames.cameras, settings.budget, settings.sh_degree,
+        numpy_generator(settings.seed, 0, "seed static"), first.behind,
+    )  # fmt: skip
+    coarse = int(settings.coarse_share * settings.iterations_static)
+    sampler = StaticSampler(frames.cameras, plates, first.priors, settings.seed, settings.patch, coarse)
+    return Model.from_table(table.to(device)), sampler
+
+
+def _rigid(
+    frames: Frames, robot: RobotFrames | None, things: list[FoundBody], settings: FitSettings
+) -> tuple[list[Body], int, Gaussians, OutlinedFrames | None]:
+    """(bodies, how many of them, the first, are links; their Gaussians; frames that know where they show)."""
+    bodies: list[Body] = []
+    tables = [Gaussians.empty(settings.sh_degree)]
+    if robot is not None and settings.budget_robot > 0:
+        bodies = link_bodies(robot.robot, *_time_range(frames))
+        tables.append(link_gaussians(robot.robot, bodies, settings.budget_robot, settings.sh_degree, settings.seed))
+    links = len(bodies)
+    known: OutlinedFrames | None = robot if bodies else None
+    if things:
+        known = BodyFrames(frames, robot if bodies else None, things)
+    for number, thing in enumerate(things, links + 1):
+        tables.append(body_gaussians(thing, number, settings.sh_degree))
+        bodies.append(scene_body(thing, number))
+    return bodies, links, Gaussians.concat(tables), known
 
 
 def _objects(

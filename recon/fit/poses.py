@@ -74,7 +74,7 @@ class CameraPoses:
         means, quats, log_scales = (gaussians[key] for key in ("means", "quats", "log_scales"))
         if means.grad is None or quats.grad is None or log_scales.grad is None:
             return
-        pose = torch.from_numpy(camera.cam_from_world.astype(np.float32)).to(means.device)
+        pose = torch.from_numpy(camera.cam_from_world.astype(np.float32)).to(means.device, torch.float32)
         R, t = pose[:3, :3], pose[:3, 3]
         x, g = means @ R.T + t, means.grad @ R.T
         arm = x - x.new_tensor([0.0, 0.0, self.distance[index]])

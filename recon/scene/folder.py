@@ -239,8 +239,8 @@ def _colour(
     names: list[Any], tensors: dict[str, torch.Tensor], folder: Path
 ) -> tuple[dict[str, Affine], dict[str, float]]:
     """(affine maps, vignetting) by camera; scenes of earlier versions have no vignetting."""
-    tensors = {"vignetting": torch.zeros(len(names), dtype=torch.float64), **tensors}
     where, count = folder / "colour.safetensors", len(names)
+    tensors = {"vignetting": torch.from_numpy(np.zeros(count)), **tensors}
     if not all(isinstance(name, str) for name in names) or len(set(names)) != count:
         raise InputError(f"{folder / 'scene.json'}: colour must list different camera names")
     for key, shape in (("matrix", (count, 3, 3)), ("offset", (count, 3)), ("vignetting", (count,))):
