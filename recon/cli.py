@@ -16,6 +16,7 @@ from recon.config import (
     DoctorConfig,
     ExportConfig,
     InfoConfig,
+    LocateConfig,
     MeshConfig,
     RenderConfig,
 )
@@ -45,6 +46,10 @@ Command = Union[  # noqa: UP007 - tyro takes the subcommands of a Union; the mem
     Annotated[RenderConfig, tyro.conf.subcommand("render", description="Draw a scene from cameras at times.")],
     Annotated[
         MeshConfig, tyro.conf.subcommand("mesh", description="Bench and bodies as meshes to collide with, audited.")
+    ],
+    Annotated[
+        LocateConfig,
+        tyro.conf.subcommand("locate", description="A robot's pose before one camera, from pictures and joints alone."),
     ],
     Annotated[InfoConfig, tyro.conf.subcommand("info", description="What is in a scene folder.")],
     Annotated[ExportConfig, tyro.conf.subcommand("export", description="A scene in another format.")],
@@ -83,6 +88,10 @@ def _events(command: Any) -> Iterator[Event]:
         from recon.meshes import mesh
 
         return mesh(command)
+    if isinstance(command, LocateConfig):
+        from recon.placing import place
+
+        return place(command)
     if isinstance(command, InfoConfig):
         from recon.info import info
 

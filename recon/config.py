@@ -145,6 +145,30 @@ class MeshConfig:
 
 
 @dataclass(frozen=True)
+class LocateConfig:
+    """Pictures of a robot by one fixed camera and its joint positions -> where it stands before the camera."""
+
+    images: Path
+    """Folder of the camera's pictures: two or more postures, the camera at one place."""
+    intrinsics: Path
+    """Text file with K (nine numbers, OpenCV's pixels), or a calibration that holds this one camera."""
+    joints: Path
+    """Joint positions (rad, m): a folder with a text file per picture, or a table with a row per picture."""
+    robot: Path
+    """The robot's MJCF or URDF."""
+    out: Path
+    """Folder to write: pose.json, masks/, overlays/."""
+    joint_names: str = ""
+    """Comma-separated joints of the columns. Default: the table's header, else the robot's, when there are as many."""
+    base_body: str = ""
+    """Link whose pose is meant. Default: the robot's first."""
+    late: Literal["auto", "off"] = "auto"
+    """Find joint positions from pictures that the log's clearly do not fit, or believe the log."""
+    seed: int = 0
+    console: Literal["auto", "rich", "plain", "json"] = "auto"
+
+
+@dataclass(frozen=True)
 class CheckConfig:
     """What is wrong with a recording, in half a minute."""
 

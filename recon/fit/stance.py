@@ -119,12 +119,12 @@ def refine_base(
         for view, outline in shown:
             error = search(outline, view, band)
             good = np.isfinite(error)
-            rows.append(_jacobian(model, view, base, joints, outline)[good])
+            rows.append(outline_jacobian(model, view, base, joints, outline)[good])
             errors.append(error[good])
         jacobian, error = np.concatenate(rows), np.concatenate(errors)
         if len(error) < MIN_POINTS:
             return None
-        step, sigma = _solve(jacobian, error, prior, _so_far(base, start, offsets))
+        step, sigma = robust_step(jacobian, error, prior, _so_far(base, start, offsets))
         base = moved(base, step[:6])
         offsets = offsets + step[6:]
         result = BaseFit(
@@ -216,7 +216,7 @@ def search(outline: _Outline, view: RobotView, band: float) -> np.ndarray:
     return np.where(interior & (peak > MIN_STEP), found, np.nan)
 
 
-def _jacobian(
+def outline_jacobian(
     model: RobotModel, view: RobotView, base: np.ndarray, joints: Sequence[str], outline: _Outline
 ) -> np.ndarray:
     """[K, 6 + J]: how far the outline points move along their normals per unit of each parameter, by differences."""
@@ -238,7 +238,7 @@ def _projected(model: RobotModel, view: RobotView, base: np.ndarray, outline: _O
     return project(view.camera, in_world)[0]
 
 
-def _solve(
+def robust_step(
     jacobian: np.ndarray, error: np.ndarray, prior: np.ndarray, so_far: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
     """Step [P] and its standard deviations [P]: Tukey-weighted least squares with the prior."""
