@@ -2,14 +2,16 @@
 
 A fixed camera sees the static set from one place only, so its colours there are computed once, and the Gaussians that
 can never be seen are left out. That is exact: a static Gaussian kept out contributes to no pixel and stops no pixel,
-whatever else moves (see `seen_by`). Of what is left, only tiles that something moving touches are drawn again (see
-still.py). Pictures are bit for bit those of the full set; a test compares them.
+whatever else moves (see `seen_by`). Of what is left, only what something moving touches is drawn again (natively blocks
+of 4x4 pixels, see recon/render/native/backdrop.h; elsewhere tiles, see still.py). Pictures are bit for bit those of the
+full set; a test compares them.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -21,6 +23,8 @@ from recon.geometry.camera import Camera, project
 from recon.geometry.quaternion import quat_normalize, quat_to_matrix
 from recon.geometry.sh import SH_C1, eval_sh, sh0_to_rgb, sh_degree
 from recon.render.api import rasterize
+from recon.render.backends import CPU, select_name
+from recon.render.stage import Backdrop, Gaussians, MoverSet, Pinhole, Worlds
 from recon.render.types import RasterConfig, Rendering
 from sim2real.bodies import Look, painted
 from sim2real.primitives import disc_of, quats_along, unit_sphere
@@ -29,7 +33,7 @@ from sim2real.still import Still
 if TYPE_CHECKING:
     from recon.geometry.rig import Rig
     from recon.robot import RobotModel
-    from recon.scene.gaussians import Gaussians
+    from recon.scene.gaussians import Gaussians as Table
     from sim2real.physics import Marker, World
 
 Array = NDArray[np.float64]
@@ -83,6 +87,13 @@ class Movers:
 
     def __len__(self) -> int:
         return len(self.means)
+
+    @cached_property
+    def native(self) -> MoverSet:
+        """The same for the native code, which poses them to the bits of `posed`."""
+        return MoverSet(
+            self.body, self.means, self.quats, self.normals, self.scales, self.opacities, self.rgb, self.sh, AMBIENT
+        )
 
     def posed(self, poses: Poses, eye: Floats | None = None) -> tuple[Floats, Floats, Floats]:
         """World means [M, 3], quats [M, 4] and shaded rgb [M, 3] for the poses of all bodies, seen from `eye` [3] m.
@@ -140,7 +151,7 @@ class View:
     gain: tuple[torch.Tensor, torch.Tensor] | None
 
 
-def static_splats(gaussians: Gaussians, device: torch.device | str = "cpu") -> Splats:
+def static_splats(gaussians: Table, device: torch.device | str = "cpu") -> Splats:
     """The activated static rows (kind 0) of a scene's table."""
     keep = gaussians.kind == 0
     return Splats(
@@ -305,15 +316,29 @@ def seen_by(view: View, backend: str = "auto") -> torch.Tensor:
 
 
 class Painter:
-    """Draws one view of one world after another; what never changes is laid out, or drawn, once."""
+    """Draws one view of one world after another; what never changes is laid out, or drawn, once.
+
+    `render` draws everything, the slow twin of all else here: the other pictures are its bits. They come from a native
+    backdrop where the rasteriser is native, and tile by tile (still.py) elsewhere.
+    """
 
     def __init__(self, view: View, movers: Movers, backend: str = "auto") -> None:
         self.view, self.movers, self.backend = view, movers, backend
         device = view.viewmat.device
+        self.native = select_name(backend, device, view.rgb.dtype) == CPU
         self._scales = torch.from_numpy(movers.scales).to(device, torch.float32)
         self._opacities = torch.from_numpy(movers.opacities).to(device, torch.float32)
         self._eye = view.camera.center.astype(np.float32)
         self._still: Still | None = None
+
+    @cached_property
+    def backdrop(self) -> Backdrop:
+        """The still set as this camera sees it. Only where the rasteriser is native."""
+        gain = self.view.gain
+        response = None if gain is None else (gain[0].numpy(), gain[1].numpy())
+        still = self.view.static
+        columns = Gaussians(still.means, still.quats, still.scales, still.opacities, self.view.rgb)
+        return Backdrop(columns, pinhole_of(self.view.camera), RASTER, response)
 
     def render(self, poses: Poses) -> Rendering:
         """One picture of one environment, everything drawn: colour, alpha and depth."""
@@ -321,6 +346,10 @@ class Painter:
 
     def color(self, poses: Poses) -> torch.Tensor:
         """[H, W, 3] the colour of `render`, bit for bit; drawn anew only where something moves."""
+        if self.native:
+            made = self.backdrop.draw(self.movers.native, _one(poses), "color").color
+            assert made is not None
+            return torch.from_numpy(made[0])
         if self._still is None:
             self._still = Still(self._draw(None, None), RASTER.tile_size)
         moving = self._posed(poses)
@@ -330,16 +359,19 @@ class Painter:
 
     def picture(self, poses: Poses) -> NDArray[np.uint8]:
         """[H, W, 3] uint8 sRGB as this camera shows it."""
-        return (self.shown(poses).clamp(0.0, 1.0) * 255.0 + 0.5).to(torch.uint8).cpu().numpy()
+        return self.pictures(_one(poses))[0]
+
+    def pictures(self, worlds: Worlds) -> NDArray[np.uint8]:
+        """[E, H, W, 3] the same of many worlds."""
+        if self.native:
+            made = self.backdrop.draw(self.movers.native, worlds, "rgb").rgb
+            assert made is not None
+            return made
+        return np.stack([as_bytes(self.shown(Poses(*(table[i] for table in worlds)))) for i in range(len(worlds))])
 
     def shown(self, poses: Poses) -> torch.Tensor:
-        """[H, W, 3] the same before it is cut to bytes."""
-        color = self.color(poses)
-        if self.view.gain is not None:
-            # channel by channel: independent of how a matrix product would split the picture
-            matrix, offset = self.view.gain
-            color = sum(color[..., i : i + 1] * matrix[:, i] for i in range(3)) + offset
-        return color
+        """[H, W, 3] float32 the picture before it is cut to bytes."""
+        return responded(self.color(poses), self.view.gain)
 
     def _posed(self, poses: Poses) -> tuple[torch.Tensor, ...]:
         """The movers' means, quats, scales, opacities and colours."""
@@ -366,3 +398,27 @@ class Painter:
                 means, quats, scales, opacities, rgb, self.view.viewmat, self.view.K, camera.width, camera.height,
                 config=RASTER, backend=self.backend, tile_mask=tiles,
             )  # fmt: skip
+
+
+def responded(color: torch.Tensor, gain: tuple[torch.Tensor, torch.Tensor] | None) -> torch.Tensor:
+    """[..., 3] colours through a camera's response (M [3, 3], b [3])."""
+    if gain is None:
+        return color
+    # channel by channel: independent of how a matrix product would split the picture
+    matrix, offset = gain
+    return sum(color[..., i : i + 1] * matrix[:, i] for i in range(3)) + offset
+
+
+def as_bytes(color: torch.Tensor) -> NDArray[np.uint8]:
+    """The colours cut to [0, 1] and rounded to uint8."""
+    return (color.clamp(0.0, 1.0) * 255.0 + 0.5).to(torch.uint8).cpu().numpy()
+
+
+def pinhole_of(camera: Camera) -> Pinhole:
+    """The camera as the native code takes it."""
+    arrays = [np.ascontiguousarray(a, np.float32) for a in (camera.cam_from_world, camera.K, camera.center)]
+    return Pinhole(*arrays, camera.width, camera.height)
+
+
+def _one(poses: Poses) -> Worlds:
+    return Worlds(*(table[None] for table in poses))

@@ -321,15 +321,10 @@ class SplatVectorEnv(gymnasium.vector.VectorEnv):
         return np.concatenate(own, axis=1).astype(np.float32)
 
     def _pictures(self, name: str, rows: NDArray[np.int64] | None, base: Observation | None) -> NDArray[np.uint8]:
-        camera = self.painters[name].view.camera
         if rows is None or base is None:
-            images = np.empty((self.num_envs, camera.height, camera.width, 3), np.uint8)
-            rows = np.arange(self.num_envs)
-        else:
-            images = base["rgb"][name].copy()
-        for i in rows.tolist():
-            poses = Poses(*(table[i] for table in self._poses))
-            images[i] = self.variety.picture(i, name, poses, int(self._elapsed[i]))
+            return self.variety.pictures(None, name, self._poses, self._elapsed)
+        images: NDArray[np.uint8] = base["rgb"][name].copy()
+        images[rows] = self.variety.pictures(rows, name, self._poses, self._elapsed)
         return images
 
     def picture(self, env: int, painter: Painter) -> NDArray[np.uint8]:

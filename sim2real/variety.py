@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recon.core.seeding import numpy_generator
+from recon.render.stage import Worlds
 from sim2real.draw import Painter, Poses
 from sim2real.look import Look, developed, draw_look, painter_of
 
@@ -124,13 +125,27 @@ class Variety:
 
     # ------------------------------------------------------------------ pictures
 
-    def picture(self, row: int, camera: str, poses: Poses, elapsed: int) -> NDArray[np.uint8]:
-        """[H, W, 3] uint8 of one environment as its camera gives it now."""
-        if self.delays:
-            seen = self.seen[row]
-            poses = Poses(seen[:, :3], seen[:, 3:7], seen[:, 7:])
+    def pictures(
+        self, rows: NDArray[np.int64] | None, camera: str, poses: list[Array], elapsed: NDArray[np.int64]
+    ) -> NDArray[np.uint8]:
+        """[R, H, W, 3] uint8 of these environments (None: of all) as their camera gives them now. poses, elapsed: of all."""
+        which = np.arange(len(self.seeds)) if rows is None else rows
+        tables = poses if not self.delays else [self.seen[..., :3], self.seen[..., 3:7], self.seen[..., 7:]]
+        worlds = Worlds(*(tables if rows is None else [table[rows] for table in tables]))
+        painter = self.painters[camera]
+        if not self.spec.looks or not self.seeds[which].any():
+            return painter.pictures(worlds)
+        return np.stack(
+            [
+                self._picture(row, camera, Poses(*(table[i] for table in worlds)), int(elapsed[row]))
+                for i, row in enumerate(which.tolist())
+            ]
+        )
+
+    def _picture(self, row: int, camera: str, poses: Poses, elapsed: int) -> NDArray[np.uint8]:
+        """[H, W, 3] uint8 of one environment whose look varies."""
         seed = int(self.seeds[row])
-        if seed == 0 or not self.spec.looks:
+        if seed == 0:
             return self.painters[camera].picture(poses)
         if camera not in self._looks[row]:
             look = draw_look(seed, camera, self.spec)
