@@ -416,8 +416,8 @@ def as_bytes(color: torch.Tensor) -> NDArray[np.uint8]:
 
 def pinhole_of(camera: Camera) -> Pinhole:
     """The camera as the native code takes it."""
-    arrays = [np.ascontiguousarray(a, np.float32) for a in (camera.cam_from_world, camera.K, camera.center)]
-    return Pinhole(*arrays, camera.width, camera.height)
+    viewmat, K, eye = (np.ascontiguousarray(a, np.float32) for a in (camera.cam_from_world, camera.K, camera.center))
+    return Pinhole(viewmat, K, eye, camera.width, camera.height)
 
 
 def _one(poses: Poses) -> Worlds:

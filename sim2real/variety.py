@@ -128,7 +128,7 @@ class Variety:
     def pictures(
         self, rows: NDArray[np.int64] | None, camera: str, poses: list[Array], elapsed: NDArray[np.int64]
     ) -> NDArray[np.uint8]:
-        """[R, H, W, 3] uint8 of these environments (None: of all) as their camera gives them now. poses, elapsed: of all."""
+        """[R, H, W, 3] uint8 of these environments (None: of all) as their camera gives them now. poses: of all."""
         which = np.arange(len(self.seeds)) if rows is None else rows
         tables = poses if not self.delays else [self.seen[..., :3], self.seen[..., 3:7], self.seen[..., 7:]]
         worlds = Worlds(*(tables if rows is None else [table[rows] for table in tables]))

@@ -1,4 +1,4 @@
-"""Many worlds that share the Gaussians that never move, drawn natively: through one fixed camera, or each through its own.
+"""Many worlds that share the Gaussians that never move, drawn natively: by one fixed camera, or each by its own.
 
 A world is a table of rigid bodies; what moves with them is one `MoverSet` for all. What is drawn is bit for bit what
 `rasterize` draws of the still Gaussians followed by the movers, whichever way and however many worlds at a time.

@@ -257,7 +257,15 @@ def adam_step(
     seen = None if visible is None else _bytes(visible)
     index = None if rows is None else rows.contiguous().numpy()
     native_module().adam_step(
-        *native_arrays(param, grad, exp_avg, exp_avg_sq), steps.numpy(), index, seen, _array(columns), lr, beta1, beta2, eps
+        *native_arrays(param, grad, exp_avg, exp_avg_sq),
+        steps.numpy(),
+        index,
+        seen,
+        _array(columns),
+        lr,
+        beta1,
+        beta2,
+        eps,
     )
 
 
