@@ -10,6 +10,7 @@ full set; a test compares them.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -18,20 +19,18 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from recon.core.errors import UsageError, did_you_mean
-from recon.geometry.camera import Camera, project
+from recon.geometry.camera import Camera
 from recon.geometry.quaternion import quat_normalize, quat_to_matrix
 from recon.geometry.sh import SH_C1, eval_sh, sh0_to_rgb, sh_degree
 from recon.render.api import rasterize
 from recon.render.backends import CPU, select_name
-from recon.render.stage import Backdrop, Gaussians, MoverSet, Pinhole, Worlds
+from recon.render.stage import Backdrop, Gaussians, MoverSet, Pinhole, Worlds, view_colors
 from recon.render.types import RasterConfig, Rendering
 from sim2real.bodies import Look, painted
 from sim2real.primitives import disc_of, quats_along, unit_sphere
 from sim2real.still import Still
 
 if TYPE_CHECKING:
-    from recon.geometry.rig import Rig
     from recon.robot import RobotModel
     from recon.scene.gaussians import Gaussians as Table
     from sim2real.physics import Marker, World
@@ -93,6 +92,13 @@ class Movers:
         """The same for the native code, which poses them to the bits of `posed`."""
         return MoverSet(
             self.body, self.means, self.quats, self.normals, self.scales, self.opacities, self.rgb, self.sh, AMBIENT
+        )
+
+    def carrying(self, values: Floats) -> MoverSet:
+        """The same for the native code with other numbers [M, 3] in the place of colours, whatever the light."""
+        none = np.zeros((0, 3, 3), np.float32)
+        return MoverSet(
+            self.body, self.means, self.quats, self.normals, self.scales, self.opacities, values, none, ambient=1.0
         )
 
     def posed(self, poses: Poses, eye: Floats | None = None) -> tuple[Floats, Floats, Floats]:
@@ -209,57 +215,6 @@ def _sphere(marker: Marker) -> tuple[Array, Array, Array, Array, Array]:
     )
 
 
-def square_camera(camera: Camera, points: Array, size: int, margin: float = 0.08) -> Camera:
-    """A size x size pinhole camera that looks through the square window of `camera` around the projected points [N, 3].
-
-    The window is grown by `margin` of its side, keeps square pixels and stays inside the picture where it fits.
-    """
-    ideal = camera.pinhole()
-    uv, z = project(ideal, np.asarray(points, float))
-    uv = uv[z > 0.05]
-    if len(uv) == 0:
-        raise UsageError(f"camera {camera.name!r} does not see the workspace", fix="Choose another with --cameras.")
-    low, high = uv.min(axis=0), uv.max(axis=0)
-    side = min(float((high - low).max()) * (1 + 2 * margin), float(min(ideal.width, ideal.height)))
-    middle = np.clip((low + high) / 2, side / 2, np.array([ideal.width, ideal.height]) - side / 2)
-    left, top = middle - side / 2
-    scale = size / side
-    return replace(
-        ideal,
-        width=size,
-        height=size,
-        fx=ideal.fx * scale,
-        fy=ideal.fy * scale,
-        cx=(ideal.cx - left) * scale,
-        cy=(ideal.cy - top) * scale,
-    )
-
-
-def best_camera(rig: Rig, points: Array) -> str:
-    """The camera that resolves the points [N, 3] best: pixels per metre in the worst direction of the table plane."""
-    scores = {}
-    for name, camera in rig.cameras.items():
-        ideal = camera.pinhole()
-        uv, z = project(ideal, points)
-        inside = (z > 0.05) & (uv >= 0).all(axis=1) & (uv[:, 0] < ideal.width) & (uv[:, 1] < ideal.height)
-        if not inside.any():
-            continue
-        du, dv = (project(ideal, points + step)[0] - uv for step in (np.array([0.01, 0, 0]), np.array([0, 0.01, 0])))
-        worst = np.linalg.svd(np.stack([du, dv], axis=-1)[inside], compute_uv=False)[:, -1] / 0.01
-        scores[name] = (float(inside.mean()) ** 2) * float(np.median(worst)) / max(ideal.width, ideal.height)
-    if not scores:
-        raise UsageError("no camera of the rig sees the task's region", fix="Check the robot's base pose in the rig.")
-    trained = [name for name in scores if rig.roles[name] == "train"] or list(scores)
-    return max(trained, key=lambda name: scores[name])
-
-
-def camera_named(rig: Rig, name: str) -> Camera:
-    """The rig's camera of that name; UsageError with the nearest one otherwise."""
-    if name not in rig.cameras:
-        raise UsageError(f"the scene has no camera {name!r}", fix=did_you_mean(name, rig.cameras))
-    return rig.cameras[name]
-
-
 def make_view(
     camera: Camera,
     static: Splats,
@@ -272,9 +227,7 @@ def make_view(
     device = static.means.device
     viewmat = torch.tensor(camera.cam_from_world, dtype=torch.float32, device=device)[None].contiguous()
     K = torch.tensor(camera.K, dtype=torch.float32, device=device)[None].contiguous()
-    center = torch.tensor(camera.center, dtype=torch.float32, device=device)
-    directions = torch.nn.functional.normalize(static.means - center, dim=1)
-    rgb = (eval_sh(sh_degree(static.sh.shape[1]), static.sh, directions) + 0.5).clamp_min(0.0)
+    rgb = seen_colors(static, camera, backend)
     affine = None
     if gain is not None:
         affine = tuple(torch.as_tensor(np.asarray(a), dtype=torch.float32, device=device) for a in gain)
@@ -284,6 +237,16 @@ def make_view(
     keep = seen_by(view, backend)
     kept = Splats(*(getattr(static, f)[keep].contiguous() for f in ("means", "quats", "scales", "opacities", "sh")))
     return replace(view, static=kept, rgb=rgb[keep].contiguous())
+
+
+def seen_colors(static: Splats, camera: Camera, backend: str = "auto") -> torch.Tensor:
+    """[N, 3] the static set's colours from where the camera stands; natively the bits that a moving camera sees."""
+    device, degree = static.means.device, sh_degree(static.sh.shape[1])
+    if select_name(backend, device, static.means.dtype) == CPU:
+        return view_colors(static.means, static.sh, degree, pinhole_of(camera).viewmat)
+    center = torch.tensor(camera.center, dtype=torch.float32, device=device)
+    directions = torch.nn.functional.normalize(static.means - center, dim=1)
+    return (eval_sh(degree, static.sh, directions) + 0.5).clamp_min(0.0)
 
 
 def seen_by(view: View, backend: str = "auto") -> torch.Tensor:
@@ -330,15 +293,18 @@ class Painter:
         self._opacities = torch.from_numpy(movers.opacities).to(device, torch.float32)
         self._eye = view.camera.center.astype(np.float32)
         self._still: Still | None = None
+        self._plain: dict[tuple[float, ...], Backdrop] = {}
 
     @cached_property
     def backdrop(self) -> Backdrop:
         """The still set as this camera sees it. Only where the rasteriser is native."""
         gain = self.view.gain
         response = None if gain is None else (gain[0].numpy(), gain[1].numpy())
+        return Backdrop(self._columns(self.view.rgb), pinhole_of(self.view.camera), RASTER, response)
+
+    def _columns(self, colors: torch.Tensor) -> Gaussians:
         still = self.view.static
-        columns = Gaussians(still.means, still.quats, still.scales, still.opacities, self.view.rgb)
-        return Backdrop(columns, pinhole_of(self.view.camera), RASTER, response)
+        return Gaussians(still.means, still.quats, still.scales, still.opacities, colors)
 
     def render(self, poses: Poses) -> Rendering:
         """One picture of one environment, everything drawn: colour, alpha and depth."""
@@ -347,7 +313,7 @@ class Painter:
     def color(self, poses: Poses) -> torch.Tensor:
         """[H, W, 3] the colour of `render`, bit for bit; drawn anew only where something moves."""
         if self.native:
-            made = self.backdrop.draw(self.movers.native, _one(poses), "color").color
+            made = self.backdrop.draw(self.movers.native, one_world(poses), "color").color
             assert made is not None
             return torch.from_numpy(made[0])
         if self._still is None:
@@ -359,7 +325,7 @@ class Painter:
 
     def picture(self, poses: Poses) -> NDArray[np.uint8]:
         """[H, W, 3] uint8 sRGB as this camera shows it."""
-        return self.pictures(_one(poses))[0]
+        return self.pictures(one_world(poses))[0]
 
     def pictures(self, worlds: Worlds) -> NDArray[np.uint8]:
         """[E, H, W, 3] the same of many worlds."""
@@ -367,7 +333,39 @@ class Painter:
             made = self.backdrop.draw(self.movers.native, worlds, "rgb").rgb
             assert made is not None
             return made
-        return np.stack([as_bytes(self.shown(Poses(*(table[i] for table in worlds)))) for i in range(len(worlds))])
+        return np.stack([as_bytes(self.shown(world)) for world in each_world(worlds)])
+
+    def depths(self, worlds: Worlds) -> Floats:
+        """[E, H, W] m along the optical axis of what is seen; 0 where nothing is."""
+        if self.native:
+            made = self.backdrop.draw(self.movers.native, worlds, "depth").depth
+            assert made is not None
+            return made
+        return np.stack([self.render(world).depth[0].cpu().numpy() for world in each_world(worlds)])
+
+    def blended(self, worlds: Worlds, still: Floats, values: Floats) -> tuple[Floats, Floats]:
+        """Other numbers in the place of colours: [E, H, W, 3] their sum over what is seen, and alpha [E, H, W].
+
+        still [3] or [N, 3]: of the static set; values [M, 3]: of the movers.
+        """
+        if self.native and still.ndim == 1:
+            key = tuple(still.tolist())
+            if key not in self._plain:
+                columns = self._columns(torch.from_numpy(still).expand(len(self.view.static), 3).contiguous())
+                self._plain[key] = Backdrop(columns, pinhole_of(self.view.camera), RASTER)
+            made = self._plain[key].draw(self.movers.carrying(values), worlds, "color", "alpha")
+            assert made.color is not None and made.alpha is not None
+            return made.color, made.alpha
+        device, count = self.view.viewmat.device, len(self.view.static)
+        behind = torch.from_numpy(still).to(device, torch.float32).expand(count, 3)
+        carried = torch.from_numpy(values).to(device, torch.float32)
+        drawn = [self._draw(None, (*self._posed(world)[:4], carried), still=behind) for world in each_world(worlds)]
+        color, alpha = torch.cat([d.color for d in drawn]), torch.cat([d.alpha for d in drawn])
+        return color.cpu().numpy(), alpha.cpu().numpy()
+
+    def cameras(self, worlds: Worlds) -> list[Camera]:
+        """Where the camera stands in each world."""
+        return [self.view.camera] * len(worlds)
 
     def shown(self, poses: Poses) -> torch.Tensor:
         """[H, W, 3] float32 the picture before it is cut to bytes."""
@@ -381,13 +379,15 @@ class Painter:
         return means, quats, self._scales, self._opacities, rgb
 
     def _draw(
-        self, rows: torch.Tensor | None, moving: tuple[torch.Tensor, ...] | None, tiles: torch.Tensor | None = None
+        self,
+        rows: torch.Tensor | None,
+        moving: tuple[torch.Tensor, ...] | None,
+        tiles: torch.Tensor | None = None,
+        still: torch.Tensor | None = None,
     ) -> Rendering:
-        """The static set, or only its `rows`, then the movers if there are any."""
-        static, camera = self.view.static, self.view.camera
-        columns: tuple[torch.Tensor, ...] = (
-            static.means, static.quats, static.scales, static.opacities, self.view.rgb
-        )  # fmt: skip
+        """The static set (in its colours, or `still` [N, 3]), or only its `rows`, then the movers if there are any."""
+        camera = self.view.camera
+        columns: tuple[torch.Tensor, ...] = self._columns(self.view.rgb if still is None else still)[:5]
         if rows is not None:
             columns = tuple(column.index_select(0, rows.to(column.device)) for column in columns)
         if moving is not None:
@@ -420,5 +420,11 @@ def pinhole_of(camera: Camera) -> Pinhole:
     return Pinhole(viewmat, K, eye, camera.width, camera.height)
 
 
-def _one(poses: Poses) -> Worlds:
+def each_world(worlds: Worlds) -> Iterator[Poses]:
+    """Every environment of a table of many."""
+    return (Poses(*(table[i] for table in worlds)) for i in range(len(worlds)))
+
+
+def one_world(poses: Poses) -> Worlds:
+    """One environment as a table of one."""
     return Worlds(*(table[None] for table in poses))

@@ -22,7 +22,9 @@ from sim2real.draw import Painter, Poses
 from sim2real.observe import privileged_size, privileged_values, proprio_names
 from sim2real.physics import TIMESTEP
 from sim2real.placing import put
+from sim2real.rider import Rider
 from sim2real.scenarios import Scenario, Split
+from sim2real.sight import Sight
 from sim2real.tasks.expert import reach_action
 from sim2real.tasks.facts import Facts
 from sim2real.tasks.predicates import evaluate_tree, gap
@@ -45,7 +47,8 @@ STATE = (
 class SplatVectorEnv(gymnasium.vector.VectorEnv):
     """N copies of one task in one scene.
 
-    Observation: {"rgb": {camera: uint8 [N, H, W, 3]}, "proprio": float32 [N, P], "privileged": float32 [N, S]}.
+    Observation: {"rgb": {camera: uint8 [N, H, W, 3]}, "proprio": float32 [N, P], "privileged": float32 [N, S]}, and
+    instead of or beside "rgb" what `sights` names: depth, segmentation, flow (see sight.py).
     proprio: joint positions (rad, m), joint velocities (rad/s, m/s), tool position in the world (m), and the opening of
     the hand (0 to 1) for tasks that use it. privileged: tool to target (m), target (m), or where the task's things are
     (see observe.py), fraction of the horizon left; for a critic, never for a policy.
@@ -59,7 +62,7 @@ class SplatVectorEnv(gymnasium.vector.VectorEnv):
 
     def __init__(
         self, cell: Workcell, num_envs: int, *, seed: int = 0, cameras: Sequence[str] = (), size: int = 128,
-        split: Split = "train", cull: bool = True,
+        split: Split = "train", cull: bool = True, sights: Sequence[str] = ("rgb",),
     ) -> None:  # fmt: skip
         from mujoco import batch
 
@@ -67,7 +70,7 @@ class SplatVectorEnv(gymnasium.vector.VectorEnv):
             raise UsageError("an environment needs num_envs >= 1", why=f"got {num_envs}")
         self.cell, self.task, self.num_envs = cell, cell.task, num_envs
         self.arm, self.model = cell.world.arm, cell.world.model
-        self.painters: dict[str, Painter] = {name: cell.painter(name, size, cull=cull) for name in cameras}
+        self.painters: dict[str, Painter | Rider] = {name: cell.painter(name, size, cull=cull) for name in cameras}
         self.seed_value, self.split = seed, split
         self.scenarios: list[Scenario] | None = None
         self.substeps = round(1 / (self.task.control.hz * TIMESTEP))
@@ -87,19 +90,18 @@ class SplatVectorEnv(gymnasium.vector.VectorEnv):
         self._held = np.zeros(num_envs, np.int64)
         self._episode = np.full(num_envs, -1, np.int64)
         self._scenario = np.zeros(num_envs, np.int64)
-        self._define_spaces(size)
         proprio = len(proprio_names(self.task, self.arm.joints))
         self.variety = Variety(cell, self._batch, self.painters, self.controller, proprio)
+        self.sight = Sight(cell, self.variety, self.painters, sights)
+        self._define_spaces(size)
 
     def _define_spaces(self, size: int) -> None:
         box, count = gymnasium.spaces.Box, self.num_envs
-        image = box(0, 255, (size, size, 3), np.uint8)
         spaces: dict[str, gymnasium.Space[Any]] = {
             "proprio": box(-np.inf, np.inf, (len(proprio_names(self.task, self.arm.joints)),), np.float32),
             "privileged": box(-np.inf, np.inf, (privileged_size(self.task),), np.float32),
         }
-        if self.painters:
-            spaces["rgb"] = gymnasium.spaces.Dict(dict.fromkeys(self.painters, image))
+        spaces |= self.sight.spaces(size)
         self.single_observation_space = gymnasium.spaces.Dict(spaces)
         self.single_action_space = box(-1.0, 1.0, (self.controller.size,), np.float32)
         self.observation_space = gymnasium.vector.utils.batch_space(self.single_observation_space, count)
@@ -127,6 +129,8 @@ class SplatVectorEnv(gymnasium.vector.VectorEnv):
         info: dict[str, Any] = {"scenario": self._scenario.copy()}
         if self.cell.world.things:  # what was declared and what was only assumed
             info["bodies"] = {thing.name: thing.facts() for thing in self.cell.world.things}
+        if "segmentation" in self.sight.kinds:
+            info["segmentation"] = self.sight.names()
         return self.observe(), info
 
     def _start(self, rows: NDArray[np.int64]) -> None:
@@ -155,7 +159,12 @@ class SplatVectorEnv(gymnasium.vector.VectorEnv):
         self.progress.restart(rows)
         self.script.restart(rows)
         self._refresh(rows)
+        self._forget(rows)
+
+    def _forget(self, rows: NDArray[np.int64]) -> None:
+        """Nothing was seen in these environments before now."""
         self.variety.restart(rows, self._poses, self._proprio())
+        self.sight.restart(rows, self._poses)
 
     def _next_scenario(self, i: int) -> Scenario:
         number = i + int(self._episode[i]) * self.num_envs
@@ -188,6 +197,7 @@ class SplatVectorEnv(gymnasium.vector.VectorEnv):
         """
         action = self._checked(actions)
         before = self._standing()
+        self.sight.tick(self._poses)
         self._move(self.variety.delayed(action))
         diverged = ~self._sane()
         facts = self.facts()
@@ -233,7 +243,7 @@ class SplatVectorEnv(gymnasium.vector.VectorEnv):
             for name, view in self._state.items():
                 view[i] = self._fresh(name)
         self._refresh(rows)
-        self.variety.restart(rows, self._poses, self._proprio())
+        self._forget(rows)
 
     def _checked(self, actions: Any) -> NDArray[np.float64]:
         action = np.asarray(actions, dtype=np.float64)
@@ -308,9 +318,7 @@ class SplatVectorEnv(gymnasium.vector.VectorEnv):
             "proprio": self.variety.proprio(self._proprio()),
             "privileged": privileged_values(self.task, facts, self.progress, left).astype(np.float32),
         }
-        if self.painters:
-            observation["rgb"] = {name: self._pictures(name, rows, base) for name in self.painters}
-        return observation
+        return observation | self.sight.observe(self._poses, self._elapsed, rows, base)
 
     def _proprio(self) -> NDArray[np.float32]:
         """[N, P] what the robot senses of itself now."""
@@ -320,14 +328,7 @@ class SplatVectorEnv(gymnasium.vector.VectorEnv):
             own.append(hand.opening(self._state["qpos"][:, hand.positions(self.model)]))
         return np.concatenate(own, axis=1).astype(np.float32)
 
-    def _pictures(self, name: str, rows: NDArray[np.int64] | None, base: Observation | None) -> NDArray[np.uint8]:
-        if rows is None or base is None:
-            return self.variety.pictures(None, name, self._poses, self._elapsed)
-        images: NDArray[np.uint8] = base["rgb"][name].copy()
-        images[rows] = self.variety.pictures(rows, name, self._poses, self._elapsed)
-        return images
-
-    def picture(self, env: int, painter: Painter) -> NDArray[np.uint8]:
+    def picture(self, env: int, painter: Painter | Rider) -> NDArray[np.uint8]:
         """[H, W, 3] uint8 of one environment through any prepared view, e.g. a larger one for a video."""
         return painter.picture(Poses(*(table[env] for table in self._poses)))
 
@@ -392,7 +393,7 @@ class SplatVectorEnv(gymnasium.vector.VectorEnv):
                 "grip": self.script.grip, "anchor": self.script.anchor, "asked": self._asked, "wanted": self._wanted,
                 "latched": self.progress.latched, "timers": self.progress.timers,
             }  # fmt: skip
-        return arrays | self.variety.arrays()
+        return arrays | self.variety.arrays() | self.sight.arrays()
 
     def close_extras(self, **kwargs: Any) -> None:
         """Nothing is held outside this object."""
@@ -401,6 +402,7 @@ class SplatVectorEnv(gymnasium.vector.VectorEnv):
 def make_vec(
     scene: Any, task: Any = "reach", num_envs: int = 1, *, seed: int = 0, cameras: Sequence[str] | None = None,
     size: int = 128, robot: Any = None, split: Split = "train", backend: str = "auto", device: str = "cpu",
+    sights: Sequence[str] = ("rgb",),
 ) -> SplatVectorEnv:  # fmt: skip
     """A vector environment of `task` in `scene`.
 
@@ -409,14 +411,17 @@ def make_vec(
         task: A `Task`, the name of a bundled one, or a YAML file.
         num_envs: Environments stepped together; they share the splats.
         seed: Of the scenario stream.
-        cameras: Rig cameras to draw; None takes the one that sees the task best, () draws nothing.
+        cameras: Cameras of the rig or of the task to draw; None takes the rig's that sees the task best, () none.
         size: Side of the square pictures, pixels.
         robot: MJCF or URDF file instead of the scene's own robot.
         split: "train" or "eval": two streams of scenarios without common members.
+        sights: What the cameras give: "rgb", "depth", "segmentation", "flow".
     """
     from sim2real.workcell import chosen_cameras, open_workcell
 
     cell = scene if isinstance(scene, Workcell) else open_workcell(
         scene, task, robot=robot, backend=backend, device=device
     )  # fmt: skip
-    return SplatVectorEnv(cell, num_envs, seed=seed, cameras=chosen_cameras(cell, cameras), size=size, split=split)
+    return SplatVectorEnv(
+        cell, num_envs, seed=seed, cameras=chosen_cameras(cell, cameras), size=size, split=split, sights=sights
+    )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,18 +13,10 @@ from numpy.typing import NDArray
 from recon.core.errors import InputError, UsageError
 from sim2real.bench import find_bench
 from sim2real.bodies import Thing, captured, declared
-from sim2real.draw import (
-    Movers,
-    Painter,
-    Splats,
-    best_camera,
-    camera_named,
-    make_view,
-    robot_movers,
-    square_camera,
-    static_splats,
-)
+from sim2real.cameras import best_camera, camera_named, carrier, mounted_camera, square_camera
+from sim2real.draw import Movers, Painter, Splats, make_view, robot_movers, static_splats
 from sim2real.physics import Marker, World, compose
+from sim2real.rider import Rider
 from sim2real.scenarios import Sampler
 from sim2real.surface import seen_surface
 from sim2real.tasks.items import Item
@@ -50,22 +42,40 @@ class Workcell:
     static: Splats
     movers: Movers
     backend: str = "auto"
-    _painters: dict[tuple[str, int, bool, bool], Painter] = field(default_factory=dict)
+    _painters: dict[tuple[str, int, bool, bool], Painter | Rider] = field(default_factory=dict)
 
-    def painter(self, camera: str, size: int, *, cull: bool = True, framed: bool = True) -> Painter:
-        """A prepared fixed camera: a square window on the workspace (framed), or the whole picture `size` high."""
+    def painter(self, camera: str, size: int, *, cull: bool = True, framed: bool = True) -> Painter | Rider:
+        """A prepared camera: of the rig a square window on the workspace (framed), or the whole picture `size` high.
+
+        Cameras of the task are square (framed), or as wide as 4 to 3.
+        """
         key = (camera, size, cull, framed)
         if key not in self._painters:
-            original = camera_named(self.rig, camera)
-            if framed:
-                chosen = square_camera(original, self.framing_points(), size)
+            width = size if framed else round(size * 4 / 3)
+            mount = self.task.cameras.get(camera)
+            if mount is not None and mount.body is not None:
+                self._painters[key] = self._rider(camera, width, size)
             else:
-                ideal = original.pinhole()
-                chosen = ideal.scaled(size / ideal.height)
-            gain = self.scene.colour.get(camera)
-            view = make_view(chosen, self.static, gain, cull=cull, backend=self.backend)
-            self._painters[key] = Painter(view, self.movers, self.backend)
+                self._painters[key] = self._fixed(camera, width, size, cull, framed)
         return self._painters[key]
+
+    def _fixed(self, name: str, width: int, height: int, cull: bool, framed: bool) -> Painter:
+        if name in self.task.cameras:
+            chosen = mounted_camera(name, self.task.cameras[name], width, height)
+        elif framed:
+            chosen = square_camera(camera_named(self.rig, name, self.task.cameras), self.framing_points(), height)
+        else:
+            ideal = camera_named(self.rig, name, self.task.cameras).pinhole()
+            chosen = ideal.scaled(height / ideal.height)
+        gain = self.scene.colour.get(name)
+        return Painter(make_view(chosen, self.static, gain, cull=cull, backend=self.backend), self.movers, self.backend)
+
+    def _rider(self, name: str, width: int, height: int) -> Rider:
+        mount = self.task.cameras[name]
+        body, frame_from_body = carrier(name, mount, self.world)
+        camera = mounted_camera(name, mount, width, height)
+        camera = replace(camera, cam_from_world=camera.cam_from_world @ frame_from_body)
+        return Rider(camera, body, self.static, self.movers, self.backend)
 
     def framing_points(self) -> NDArray[np.float64]:
         """What a policy's camera should show: the target region and the tool at rest."""
@@ -229,5 +239,6 @@ def chosen_cameras(cell: Workcell, cameras: Sequence[str] | None) -> tuple[str, 
     if cameras is None:
         return cell.default_cameras()
     for name in cameras:
-        camera_named(cell.rig, name)
+        if name not in cell.task.cameras:
+            camera_named(cell.rig, name, cell.task.cameras)
     return tuple(cameras)

@@ -12,7 +12,8 @@ from recon.core.errors import UsageError
 from recon.geometry.camera import project
 from recon.geometry.quaternion import quat_multiply, quat_normalize, quat_rotate, quat_to_matrix
 from recon.render.stage import Worlds
-from sim2real.draw import Painter, Poses, best_camera, camera_named, make_view, square_camera
+from sim2real.cameras import best_camera, camera_named, square_camera
+from sim2real.draw import Painter, Poses, make_view
 from sim2real.env import SplatVectorEnv
 
 
