@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from recon.core.errors import InputError, UsageError
 from sim2real.control import Controller
+from sim2real.detail import losses
 from sim2real.draw import Painter, Poses
 from sim2real.observe import privileged_size, privileged_values, proprio_names
 from sim2real.physics import TIMESTEP
@@ -63,6 +64,7 @@ class SplatVectorEnv(gymnasium.vector.VectorEnv):
     def __init__(
         self, cell: Workcell, num_envs: int, *, seed: int = 0, cameras: Sequence[str] = (), size: int = 128,
         split: Split = "train", cull: bool = True, sights: Sequence[str] = ("rgb",),
+        detail: float = 0.0,
     ) -> None:  # fmt: skip
         from mujoco import batch
 
@@ -70,7 +72,10 @@ class SplatVectorEnv(gymnasium.vector.VectorEnv):
             raise UsageError("an environment needs num_envs >= 1", why=f"got {num_envs}")
         self.cell, self.task, self.num_envs = cell, cell.task, num_envs
         self.arm, self.model = cell.world.arm, cell.world.model
-        self.painters: dict[str, Painter | Rider] = {name: cell.painter(name, size, cull=cull) for name in cameras}
+        self.painters: dict[str, Painter | Rider] = {
+            name: cell.painter(name, size, cull=cull, detail=detail) for name in cameras
+        }
+        self.losses = losses(cell, self.painters, size) if detail else {}
         self.seed_value, self.split = seed, split
         self.scenarios: list[Scenario] | None = None
         self.substeps = round(1 / (self.task.control.hz * TIMESTEP))
@@ -129,6 +134,8 @@ class SplatVectorEnv(gymnasium.vector.VectorEnv):
         info: dict[str, Any] = {"scenario": self._scenario.copy()}
         if self.cell.world.things:  # what was declared and what was only assumed
             info["bodies"] = {thing.name: thing.facts() for thing in self.cell.world.things}
+        if self.losses:
+            info["detail"] = {name: loss._asdict() for name, loss in self.losses.items()}
         if "segmentation" in self.sight.kinds:
             info["segmentation"] = self.sight.names()
         return self.observe(), info
@@ -402,7 +409,7 @@ class SplatVectorEnv(gymnasium.vector.VectorEnv):
 def make_vec(
     scene: Any, task: Any = "reach", num_envs: int = 1, *, seed: int = 0, cameras: Sequence[str] | None = None,
     size: int = 128, robot: Any = None, split: Split = "train", backend: str = "auto", device: str = "cpu",
-    sights: Sequence[str] = ("rgb",),
+    sights: Sequence[str] = ("rgb",), detail: float = 0.0,
 ) -> SplatVectorEnv:  # fmt: skip
     """A vector environment of `task` in `scene`.
 
@@ -416,6 +423,8 @@ def make_vec(
         robot: MJCF or URDF file instead of the scene's own robot.
         split: "train" or "eval": two streams of scenarios without common members.
         sights: What the cameras give: "rgb", "depth", "segmentation", "flow".
+        detail: px within which static Gaussians are drawn as one: faster, not exact; 0 draws them all. What it costs
+            is in the info of `reset`: {"detail": {camera: {"psnr": dB, "gaussians": ..., "of": ...}}}.
     """
     from sim2real.workcell import chosen_cameras, open_workcell
 
@@ -423,5 +432,12 @@ def make_vec(
         scene, task, robot=robot, backend=backend, device=device
     )  # fmt: skip
     return SplatVectorEnv(
-        cell, num_envs, seed=seed, cameras=chosen_cameras(cell, cameras), size=size, split=split, sights=sights
+        cell,
+        num_envs,
+        seed=seed,
+        cameras=chosen_cameras(cell, cameras),
+        size=size,
+        split=split,
+        sights=sights,
+        detail=detail,
     )

@@ -89,7 +89,9 @@ def painter_of(
     if not look.elsewhere:
         return base
     if isinstance(base, Rider):
-        around = static if look.backdrop[0] == 0 else replace(static, sh=_sh_with_backdrop(static, look, bench))
+        around = base.static  # as coarse as it is
+        if look.backdrop[0]:
+            around = replace(around, sh=_sh_with_backdrop(around, look, bench))
         return Rider(moved_camera(base.camera, look), base.body, around, movers, base.backend)
     view = make_view(moved_camera(base.view.camera, look), static, gain, cull=False, backend=base.backend)
     return Painter(_with_backdrop(view, look, bench), movers, base.backend)
