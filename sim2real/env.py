@@ -56,7 +56,8 @@ class SplatVectorEnv(gymnasium.vector.VectorEnv):
     Action: float32 [N, size] in [-1, 1], clipped; what it moves is the task's control (see spec.py).
     info: "final_obs" (N rows, those of "_final_obs" count), "success", "distance" (m, before any reset: of the tool
     to the target, or what the success predicate lacks), "diverged", "scenario" (index of the running episode),
-    "final_scenario"; for tasks with stages "progress", the share of them that is done.
+    "final_scenario"; for tasks with stages "progress", the share of them that is done; "blind" where a picture could
+    not be drawn and is empty.
     """
 
     metadata = {"autoreset_mode": AutoresetMode.SAME_STEP, "render_modes": []}
@@ -64,8 +65,9 @@ class SplatVectorEnv(gymnasium.vector.VectorEnv):
     def __init__(
         self, cell: Workcell, num_envs: int, *, seed: int = 0, cameras: Sequence[str] = (), size: int = 128,
         split: Split = "train", cull: bool = True, sights: Sequence[str] = ("rgb",),
-        detail: float = 0.0,
+        detail: float = 0.0, part: tuple[int, int] | None = None,
     ) -> None:  # fmt: skip
+        """part: (first, total): these are environments first, first + 1, ... of so many."""
         from mujoco import batch
 
         if num_envs < 1:
@@ -77,6 +79,7 @@ class SplatVectorEnv(gymnasium.vector.VectorEnv):
         }
         self.losses = losses(cell, self.painters, size) if detail else {}
         self.seed_value, self.split = seed, split
+        self.first, self.total = part or (0, num_envs)
         self.scenarios: list[Scenario] | None = None
         self.substeps = round(1 / (self.task.control.hz * TIMESTEP))
         self._batch = batch.Batch(self.model, num_envs, min(num_envs, os.cpu_count() or 1))
@@ -97,7 +100,7 @@ class SplatVectorEnv(gymnasium.vector.VectorEnv):
         self._scenario = np.zeros(num_envs, np.int64)
         proprio = len(proprio_names(self.task, self.arm.joints))
         self.variety = Variety(cell, self._batch, self.painters, self.controller, proprio)
-        self.sight = Sight(cell, self.variety, self.painters, sights)
+        self.sight = Sight(cell, self.variety, self.painters, sights, size)
         self._define_spaces(size)
 
     def _define_spaces(self, size: int) -> None:
@@ -106,7 +109,7 @@ class SplatVectorEnv(gymnasium.vector.VectorEnv):
             "proprio": box(-np.inf, np.inf, (len(proprio_names(self.task, self.arm.joints)),), np.float32),
             "privileged": box(-np.inf, np.inf, (privileged_size(self.task),), np.float32),
         }
-        spaces |= self.sight.spaces(size)
+        spaces |= self.sight.spaces()
         self.single_observation_space = gymnasium.spaces.Dict(spaces)
         self.single_action_space = box(-1.0, 1.0, (self.controller.size,), np.float32)
         self.observation_space = gymnasium.vector.utils.batch_space(self.single_observation_space, count)
@@ -130,6 +133,14 @@ class SplatVectorEnv(gymnasium.vector.VectorEnv):
         if scenarios is not None:
             self.scenarios = list(scenarios)
             self._episode[:] = -1
+        return self._begun()
+
+    def begin_at(self, episodes: NDArray[np.int64]) -> tuple[Observation, dict[str, Any]]:
+        """Start these episodes [N] of the stream, counted from 0, one in every environment."""
+        self._episode[:] = episodes - 1
+        return self._begun()
+
+    def _begun(self) -> tuple[Observation, dict[str, Any]]:
         self._start(np.arange(self.num_envs))
         info: dict[str, Any] = {"scenario": self._scenario.copy()}
         if self.cell.world.things:  # what was declared and what was only assumed
@@ -174,7 +185,7 @@ class SplatVectorEnv(gymnasium.vector.VectorEnv):
         self.sight.restart(rows, self._poses)
 
     def _next_scenario(self, i: int) -> Scenario:
-        number = i + int(self._episode[i]) * self.num_envs
+        number = self.first + i + int(self._episode[i]) * self.total
         if self.scenarios is not None:
             return self.scenarios[number % len(self.scenarios)]
         return self.cell.sampler.draw(self.seed_value, self.split, number)
@@ -202,7 +213,7 @@ class SplatVectorEnv(gymnasium.vector.VectorEnv):
         Raises:
             UsageError: an action is NaN or has the wrong shape.
         """
-        action = self._checked(actions)
+        action = checked_actions(actions, self.num_envs, self.controller.size)
         before = self._standing()
         self.sight.tick(self._poses)
         self._move(self.variety.delayed(action))
@@ -228,6 +239,8 @@ class SplatVectorEnv(gymnasium.vector.VectorEnv):
         if self.task.stages:
             info["progress"] = self.progress.share()
         observation = self._finish(done, diverged, info)
+        if self.sight.blind.any():
+            info["blind"] = self.sight.blind.copy()
         info["scenario"] = self._scenario.copy()
         return observation, reward, terminated, truncated, info
 
@@ -251,17 +264,6 @@ class SplatVectorEnv(gymnasium.vector.VectorEnv):
                 view[i] = self._fresh(name)
         self._refresh(rows)
         self._forget(rows)
-
-    def _checked(self, actions: Any) -> NDArray[np.float64]:
-        action = np.asarray(actions, dtype=np.float64)
-        if action.shape != (self.num_envs, self.controller.size):
-            raise UsageError(
-                f"actions have shape {list(action.shape)}", why=f"expected [{self.num_envs}, {self.controller.size}]"
-            )
-        bad = np.flatnonzero(~np.isfinite(action).all(axis=1))
-        if len(bad):
-            raise UsageError(f"the action of environment {bad[0]} is not finite", fix="Check the policy's weights.")
-        return np.clip(action, -1.0, 1.0)
 
     def _move(self, action: Array) -> None:
         import mujoco
@@ -406,38 +408,12 @@ class SplatVectorEnv(gymnasium.vector.VectorEnv):
         """Nothing is held outside this object."""
 
 
-def make_vec(
-    scene: Any, task: Any = "reach", num_envs: int = 1, *, seed: int = 0, cameras: Sequence[str] | None = None,
-    size: int = 128, robot: Any = None, split: Split = "train", backend: str = "auto", device: str = "cpu",
-    sights: Sequence[str] = ("rgb",), detail: float = 0.0,
-) -> SplatVectorEnv:  # fmt: skip
-    """A vector environment of `task` in `scene`.
-
-    Args:
-        scene: A scene, a scene folder, or a `Workcell` made before (its task and robot are then used).
-        task: A `Task`, the name of a bundled one, or a YAML file.
-        num_envs: Environments stepped together; they share the splats.
-        seed: Of the scenario stream.
-        cameras: Cameras of the rig or of the task to draw; None takes the rig's that sees the task best, () none.
-        size: Side of the square pictures, pixels.
-        robot: MJCF or URDF file instead of the scene's own robot.
-        split: "train" or "eval": two streams of scenarios without common members.
-        sights: What the cameras give: "rgb", "depth", "segmentation", "flow".
-        detail: px within which static Gaussians are drawn as one: faster, not exact; 0 draws them all. What it costs
-            is in the info of `reset`: {"detail": {camera: {"psnr": dB, "gaussians": ..., "of": ...}}}.
-    """
-    from sim2real.workcell import chosen_cameras, open_workcell
-
-    cell = scene if isinstance(scene, Workcell) else open_workcell(
-        scene, task, robot=robot, backend=backend, device=device
-    )  # fmt: skip
-    return SplatVectorEnv(
-        cell,
-        num_envs,
-        seed=seed,
-        cameras=chosen_cameras(cell, cameras),
-        size=size,
-        split=split,
-        sights=sights,
-        detail=detail,
-    )
+def checked_actions(actions: Any, count: int, size: int) -> Array:
+    """[N, size] clipped to [-1, 1]. Raises UsageError for another shape, or an action that is not finite."""
+    action = np.asarray(actions, dtype=np.float64)
+    if action.shape != (count, size):
+        raise UsageError(f"actions have shape {list(action.shape)}", why=f"expected [{count}, {size}]")
+    bad = np.flatnonzero(~np.isfinite(action).all(axis=1))
+    if len(bad):
+        raise UsageError(f"the action of environment {bad[0]} is not finite", fix="Check the policy's weights.")
+    return np.clip(action, -1.0, 1.0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +25,8 @@ Array = NDArray[np.float64]
 Floats = NDArray[np.float32]
 Rows = NDArray[np.int64]
 
+log = logging.getLogger(__name__)
+
 SIGHTS = ("rgb", "depth", "segmentation", "flow")
 STILL, NOTHING = 0, -1  # in a segmentation: the scene that does not move, and where nothing is drawn
 NEAREST = 0.02  # m: what is nearer has no place in the picture
@@ -38,12 +41,19 @@ class Sight:
     """
 
     def __init__(
-        self, cell: Workcell, variety: Variety, painters: dict[str, Painter | Rider], kinds: Sequence[str]
+        self,
+        cell: Workcell,
+        variety: Variety,
+        painters: dict[str, Painter | Rider],
+        kinds: Sequence[str],
+        size: int,
     ) -> None:
         for kind in kinds:
             if kind not in SIGHTS:
                 raise UsageError(f"cameras do not give {kind!r}", fix=did_you_mean(kind, SIGHTS))
         self.cell, self.variety, self.painters, self.kinds = cell, variety, painters, tuple(dict.fromkeys(kinds))
+        self.size = size
+        self.blind = np.zeros(len(variety.seeds), bool)  # where the last picture could not be drawn
         count, bodies = len(variety.seeds), cell.world.model.nbody
         # poses as they were seen in the step before
         self._before = np.zeros((count if "flow" in self.kinds else 0, bodies, 16))
@@ -55,9 +65,9 @@ class Sight:
         shown = {int(b): model.body(int(b)).name for b in np.unique(self.cell.movers.body)}
         return {NOTHING: "nothing", STILL: "scene"} | {b: own.get(name, name) for b, name in shown.items()}
 
-    def spaces(self, size: int) -> dict[str, gymnasium.Space[Any]]:
+    def spaces(self) -> dict[str, gymnasium.Space[Any]]:
         """The space of each kind, by camera."""
-        box, most = gymnasium.spaces.Box, self.cell.world.model.nbody
+        box, most, size = gymnasium.spaces.Box, self.cell.world.model.nbody, self.size
         space: dict[str, gymnasium.Space[Any]] = {
             "rgb": box(0, 255, (size, size, 3), np.uint8),
             "depth": box(0, np.inf, (size, size), np.float32),
@@ -90,6 +100,7 @@ class Sight:
     ) -> dict[str, dict[str, NDArray[Any]]]:
         """By kind and camera. With `rows` only those environments are looked at, the others copied from `base`."""
         found: dict[str, dict[str, NDArray[Any]]] = {kind: {} for kind in self.kinds if self.painters}
+        self.blind[slice(None) if rows is None else rows] = False
         for name in self.painters:
             for kind, pictures in self._through(name, poses, elapsed, rows).items():
                 if rows is not None and base is not None:
@@ -114,7 +125,12 @@ class Sight:
             everything = len(members) == len(elapsed)
             worlds = Worlds(*(tables if everything else [table[members] for table in tables]))
             for kind in self.kinds:
-                made = self._kind(kind, camera, look, painter, worlds, members, elapsed)
+                try:
+                    made = self._kind(kind, camera, look, painter, worlds, members, elapsed)
+                except Exception:  # whatever it is, it must not stop the physics
+                    made = self._empty(kind, len(members))
+                    self.blind[members] = True
+                    log.exception("camera %s: no %s of environments %s", camera, kind, members.tolist())
                 if len(groups) == 1:
                     found[kind] = made
                     continue
@@ -122,6 +138,13 @@ class Sight:
                     found[kind] = np.empty((len(which), *made.shape[1:]), made.dtype)
                 found[kind][places] = made
         return found
+
+    def _empty(self, kind: str, count: int) -> NDArray[Any]:
+        """[count, H, W, ...] of nothing."""
+        side = self.size
+        shape = {"rgb": (side, side, 3), "flow": (side, side, 2)}.get(kind, (side, side))
+        dtype = {"rgb": np.uint8, "segmentation": np.int32}.get(kind, np.float32)
+        return np.full((count, *shape), NOTHING if kind == "segmentation" else 0, dtype)
 
     def _kind(
         self, kind: str, camera: str, look: Look | None, painter: Painter | Rider, worlds: Worlds, members: Rows,
