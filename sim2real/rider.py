@@ -95,7 +95,7 @@ class Rider:
         made = []
         for world in each_world(worlds):
             view = make_view(self.at(world), self.static, cull=False, backend=self.backend)
-            rows = np.broadcast_to(still, (len(self.static), 3))
+            rows = np.tile(still, (len(self.static), 1)) if still.ndim == 1 else still
             made.append(Painter(view, self.movers, self.backend).blended(one_world(world), rows, values))
         color, alpha = (np.concatenate(a) for a in zip(*made, strict=True))
         return color, alpha
