@@ -44,9 +44,11 @@ def privileged_values(task: Task, facts: Facts, progress: Progress, left: Array)
     if task.simple:
         return np.concatenate([facts["target"] - tool, facts["target"], left], axis=1)
     columns = [facts[place] for place in _places(task)]
-    for body in task.bodies:
-        quats = _upper_half(matrix_to_quat(facts.turn(body)))
-        columns += [facts[body] - tool, facts[body], quats]
+    turns = [facts.turn(body) for body in task.bodies]
+    # all at once: element by element, so that a row does not depend on the others
+    quats = np.split(_upper_half(matrix_to_quat(np.concatenate(turns))), len(turns)) if turns else []
+    for body, quat in zip(task.bodies, quats, strict=True):
+        columns += [facts[body] - tool, facts[body], quat]
     return np.concatenate([*columns, progress.latched.astype(float), left], axis=1)
 
 

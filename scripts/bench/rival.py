@@ -16,6 +16,7 @@ from typing import Any
 
 import mujoco
 import numpy as np
+import trimesh
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
@@ -33,12 +34,11 @@ HIT = 3  # group of geometry that is only collided with
 def drawable(cell: Workcell) -> tuple[mujoco.MjModel, int]:
     """The world with published surfaces, and how many triangles of them are drawn."""
     spec, added = cell.world.spec.copy(), 0
+    thin_links(spec, cell.world.model, FACES - FACES // 3)
     published = meshes_of(cell.scene, cell.source)
     bench = published.get("bench")
     if bench is not None:
-        surface = bench.surface()
-        if len(surface.faces) > FACES:
-            surface = surface.simplify_quadric_decimation(face_count=FACES)
+        surface = thinned(bench.surface(), FACES // 3)
         mesh = spec.add_mesh(name="bench_surface")
         mesh.uservert = np.ascontiguousarray(surface.vertices, np.float32).ravel().tolist()
         mesh.userface = np.ascontiguousarray(surface.faces, np.int32).ravel().tolist()
@@ -54,6 +54,42 @@ def drawable(cell: Workcell) -> tuple[mujoco.MjModel, int]:
     fov = float(np.degrees(2 * np.arctan(SIZE / 2 / view.fy)))
     spec.worldbody.add_camera(name="bench", pos=world_from_camera[:3, 3], quat=matrix_to_quat(turn), fovy=fov)
     return spec.compile(), added
+
+
+def thin_links(spec: mujoco.MjSpec, model: mujoco.MjModel, most: int) -> None:
+    """The robot's meshes with about `most` triangles in all, each thinned by the same share."""
+    home = Path(spec.modelfiledir or ".") / (spec.meshdir or "")
+    shown = {
+        model.mesh(int(model.geom_dataid[g])).name
+        for g in range(model.ngeom)
+        if model.geom_dataid[g] >= 0 and model.geom_group[g] != HIT
+    }
+    links = {m.name: m for m in spec.meshes if m.name in shown and m.file}
+    surfaces = {name: trimesh.load(home / link.file, force="mesh", process=False) for name, link in links.items()}
+    total = sum(len(surface.faces) for surface in surfaces.values())
+    for name, surface in surfaces.items():
+        if total <= most:
+            break
+        less = thinned(surface, int(len(surface.faces) * most / total))
+        mesh = spec.add_mesh(name=f"{name}_thin")
+        mesh.uservert = np.ascontiguousarray(less.vertices * links[name].scale, np.float32).ravel().tolist()
+        mesh.userface = np.ascontiguousarray(less.faces, np.int32).ravel().tolist()
+        mesh.inertia = mujoco.mjtMeshInertia.mjMESH_INERTIA_SHELL
+        for geom in spec.geoms:
+            if geom.meshname == name and geom.group != HIT:
+                geom.meshname = mesh.name
+
+
+def thinned(surface: trimesh.Trimesh, most: int) -> trimesh.Trimesh:
+    """The surface with vertices that share a cell of a grid made one, the grid as fine as `most` triangles allow."""
+    side, found = 0.0003, surface
+    while len(found.faces) > most:
+        cells = np.floor(np.asarray(surface.vertices) / side).astype(np.int64)
+        _, first, number = np.unique(cells, axis=0, return_index=True, return_inverse=True)
+        found = trimesh.Trimesh(surface.vertices[first], number.reshape(-1)[surface.faces], process=False)
+        found.update_faces(found.nondegenerate_faces() & found.unique_faces())
+        side *= 1.1
+    return found
 
 
 def faces_of(model: mujoco.MjModel, options: mujoco.MjvOption) -> int:

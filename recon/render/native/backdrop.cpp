@@ -23,11 +23,18 @@ struct Projected {
 };
 
 void ProjectMovers(const Gaussians& movers, const Camera& camera, const Options& options, int tiles_x, Projected& out) {
+  const uint32_t blocks = (movers.n + kBlock - 1) / kBlock;
   if (out.splats.size() < movers.n) out.splats = Buffer<Splat>(movers.n);
+  std::vector<uint32_t> counts(blocks);
+#pragma omp parallel for schedule(dynamic, 1) if (!omp_in_parallel())
+  for (uint32_t b = 0; b < blocks; ++b) {
+    const uint32_t begin = b * kBlock, end = std::min(begin + kBlock, movers.n);
+    counts[b] = ProjectBlock(movers, camera, options, begin, end, out.splats.data() + begin, {});
+  }
   uint32_t count = 0;
-  for (uint32_t begin = 0; begin < movers.n; begin += kBlock) {
-    const uint32_t end = std::min(begin + kBlock, movers.n);
-    count += ProjectBlock(movers, camera, options, begin, end, out.splats.data() + count, {});
+  for (uint32_t b = 0; b < blocks; ++b) {  // one after the other without gaps
+    if (b > 0) std::memmove(out.splats.data() + count, out.splats.data() + b * kBlock, counts[b] * sizeof(Splat));
+    count += counts[b];
   }
   Buffer<DepthKey> keys(count);
   for (uint32_t i = 0; i < count; ++i) keys[i] = {std::bit_cast<uint32_t>(out.splats[i].z), i};

@@ -1,5 +1,7 @@
 #include "movers.h"
 
+#include <omp.h>
+
 #include <algorithm>
 #include <cmath>
 
@@ -38,6 +40,7 @@ void PosedMovers::Pose(const Movers& movers, const BodyPoses& at, const float ey
   }
   PackBodies(at, bodies_);
   const uint32_t first = movers.n - movers.captured;
+#pragma omp parallel for schedule(static) if (movers.n > 2000 && !omp_in_parallel())
   for (uint32_t i = 0; i < movers.n; ++i) {
     const float* const body = bodies_.data() + static_cast<size_t>(movers.body[i]) * kBodyFloats;
     const float *const p = body, *const q = body + 3, *const m = body + 7;
