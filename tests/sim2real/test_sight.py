@@ -80,6 +80,15 @@ def test_depth_bodies_and_motion_of_a_plate_before_a_wall(backend: str) -> None:
     assert (flow[5, 5] == 0).all() and flow.shape == (48, 64, 2)
 
 
+def test_what_goes_behind_the_still_scene_disappears() -> None:
+    camera, splats = wall(2.0)
+    painter = Painter(make_view(camera, splats), plate())
+    alone = painter.pictures(standing((9.0, 9.0, 9.0)))
+    behind, before = standing((2.5, 0.0, 0.0)), standing((1.5, 0.0, 0.0))
+    assert np.array_equal(painter.pictures(behind), alone) and not (segmented(painter, behind) == 1).any()
+    assert not np.array_equal(painter.pictures(before), alone) and (segmented(painter, before) == 1).any()
+
+
 def test_where_nothing_is_there_is_no_depth_and_no_body() -> None:
     camera, splats = wall(2.0)
     few = Splats(*(getattr(splats, f)[:0] for f in ("means", "quats", "scales", "opacities", "sh")))
