@@ -32,7 +32,7 @@ class TrainOptions:
     out: Path | None = None
     """Run folder. Default: runs/<scene>-<task>. Running again continues there."""
     cameras: str = ""
-    """Comma-separated cameras the policy sees. Default: the one that resolves the task best."""
+    """Comma-separated cameras the policy sees, of the rig or the task. Default: the one that shows the task best."""
     device: str = "auto"
     """Where the networks are trained and the pictures drawn: auto, cpu, or an accelerator (see `recon doctor`)."""
     backend: str = "auto"
@@ -94,7 +94,7 @@ class CollectOptions:
     noise: float = 0.0
     """Deviation of Gaussian noise on what is done; what is recorded is the policy's own answer in each state."""
     cameras: str = ""
-    """Comma-separated cameras. Default: the policy's, else the one that resolves the task best."""
+    """Comma-separated cameras of the rig or the task. Default: the policy's, else the one that shows the task best."""
     size: int | None = None
     """Side of the square pictures, px, even. Default: the policy's, else 128."""
     num_envs: int = 8

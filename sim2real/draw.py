@@ -2,34 +2,37 @@
 
 A fixed camera sees the static set from one place only, so its colours there are computed once, and the Gaussians that
 can never be seen are left out. That is exact: a static Gaussian kept out contributes to no pixel and stops no pixel,
-whatever else moves (see `seen_by`). Of what is left, only tiles that something moving touches are drawn again (see
-still.py). Pictures are bit for bit those of the full set; a test compares them.
+whatever else moves (see `seen_by`). Of what is left, only what something moving touches is drawn again (natively blocks
+of 4x4 pixels, see recon/render/native/backdrop.h; elsewhere tiles, see still.py). Pictures are bit for bit those of the
+full set; a test compares them.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from recon.core.errors import UsageError, did_you_mean
-from recon.geometry.camera import Camera, project
+from recon.geometry.camera import Camera
 from recon.geometry.quaternion import quat_normalize, quat_to_matrix
 from recon.geometry.sh import SH_C1, eval_sh, sh0_to_rgb, sh_degree
 from recon.render.api import rasterize
+from recon.render.backends import CPU, select_name
+from recon.render.stage import Backdrop, Gaussians, MoverSet, Pinhole, Worlds, view_colors
 from recon.render.types import RasterConfig, Rendering
 from sim2real.bodies import Look, painted
 from sim2real.primitives import disc_of, quats_along, unit_sphere
 from sim2real.still import Still
 
 if TYPE_CHECKING:
-    from recon.geometry.rig import Rig
     from recon.robot import RobotModel
-    from recon.scene.gaussians import Gaussians
+    from recon.scene.gaussians import Gaussians as Table
     from sim2real.physics import Marker, World
 
 Array = NDArray[np.float64]
@@ -83,6 +86,20 @@ class Movers:
 
     def __len__(self) -> int:
         return len(self.means)
+
+    @cached_property
+    def native(self) -> MoverSet:
+        """The same for the native code, which poses them to the bits of `posed`."""
+        return MoverSet(
+            self.body, self.means, self.quats, self.normals, self.scales, self.opacities, self.rgb, self.sh, AMBIENT
+        )
+
+    def carrying(self, values: Floats) -> MoverSet:
+        """The same for the native code with other numbers [M, 3] in the place of colours, whatever the light."""
+        none = np.zeros((0, 3, 3), np.float32)
+        return MoverSet(
+            self.body, self.means, self.quats, self.normals, self.scales, self.opacities, values, none, ambient=1.0
+        )
 
     def posed(self, poses: Poses, eye: Floats | None = None) -> tuple[Floats, Floats, Floats]:
         """World means [M, 3], quats [M, 4] and shaded rgb [M, 3] for the poses of all bodies, seen from `eye` [3] m.
@@ -140,7 +157,7 @@ class View:
     gain: tuple[torch.Tensor, torch.Tensor] | None
 
 
-def static_splats(gaussians: Gaussians, device: torch.device | str = "cpu") -> Splats:
+def static_splats(gaussians: Table, device: torch.device | str = "cpu") -> Splats:
     """The activated static rows (kind 0) of a scene's table."""
     keep = gaussians.kind == 0
     return Splats(
@@ -198,57 +215,6 @@ def _sphere(marker: Marker) -> tuple[Array, Array, Array, Array, Array]:
     )
 
 
-def square_camera(camera: Camera, points: Array, size: int, margin: float = 0.08) -> Camera:
-    """A size x size pinhole camera that looks through the square window of `camera` around the projected points [N, 3].
-
-    The window is grown by `margin` of its side, keeps square pixels and stays inside the picture where it fits.
-    """
-    ideal = camera.pinhole()
-    uv, z = project(ideal, np.asarray(points, float))
-    uv = uv[z > 0.05]
-    if len(uv) == 0:
-        raise UsageError(f"camera {camera.name!r} does not see the workspace", fix="Choose another with --cameras.")
-    low, high = uv.min(axis=0), uv.max(axis=0)
-    side = min(float((high - low).max()) * (1 + 2 * margin), float(min(ideal.width, ideal.height)))
-    middle = np.clip((low + high) / 2, side / 2, np.array([ideal.width, ideal.height]) - side / 2)
-    left, top = middle - side / 2
-    scale = size / side
-    return replace(
-        ideal,
-        width=size,
-        height=size,
-        fx=ideal.fx * scale,
-        fy=ideal.fy * scale,
-        cx=(ideal.cx - left) * scale,
-        cy=(ideal.cy - top) * scale,
-    )
-
-
-def best_camera(rig: Rig, points: Array) -> str:
-    """The camera that resolves the points [N, 3] best: pixels per metre in the worst direction of the table plane."""
-    scores = {}
-    for name, camera in rig.cameras.items():
-        ideal = camera.pinhole()
-        uv, z = project(ideal, points)
-        inside = (z > 0.05) & (uv >= 0).all(axis=1) & (uv[:, 0] < ideal.width) & (uv[:, 1] < ideal.height)
-        if not inside.any():
-            continue
-        du, dv = (project(ideal, points + step)[0] - uv for step in (np.array([0.01, 0, 0]), np.array([0, 0.01, 0])))
-        worst = np.linalg.svd(np.stack([du, dv], axis=-1)[inside], compute_uv=False)[:, -1] / 0.01
-        scores[name] = (float(inside.mean()) ** 2) * float(np.median(worst)) / max(ideal.width, ideal.height)
-    if not scores:
-        raise UsageError("no camera of the rig sees the task's region", fix="Check the robot's base pose in the rig.")
-    trained = [name for name in scores if rig.roles[name] == "train"] or list(scores)
-    return max(trained, key=lambda name: scores[name])
-
-
-def camera_named(rig: Rig, name: str) -> Camera:
-    """The rig's camera of that name; UsageError with the nearest one otherwise."""
-    if name not in rig.cameras:
-        raise UsageError(f"the scene has no camera {name!r}", fix=did_you_mean(name, rig.cameras))
-    return rig.cameras[name]
-
-
 def make_view(
     camera: Camera,
     static: Splats,
@@ -261,9 +227,7 @@ def make_view(
     device = static.means.device
     viewmat = torch.tensor(camera.cam_from_world, dtype=torch.float32, device=device)[None].contiguous()
     K = torch.tensor(camera.K, dtype=torch.float32, device=device)[None].contiguous()
-    center = torch.tensor(camera.center, dtype=torch.float32, device=device)
-    directions = torch.nn.functional.normalize(static.means - center, dim=1)
-    rgb = (eval_sh(sh_degree(static.sh.shape[1]), static.sh, directions) + 0.5).clamp_min(0.0)
+    rgb = seen_colors(static, camera, backend)
     affine = None
     if gain is not None:
         affine = tuple(torch.as_tensor(np.asarray(a), dtype=torch.float32, device=device) for a in gain)
@@ -273,6 +237,16 @@ def make_view(
     keep = seen_by(view, backend)
     kept = Splats(*(getattr(static, f)[keep].contiguous() for f in ("means", "quats", "scales", "opacities", "sh")))
     return replace(view, static=kept, rgb=rgb[keep].contiguous())
+
+
+def seen_colors(static: Splats, camera: Camera, backend: str = "auto") -> torch.Tensor:
+    """[N, 3] the static set's colours from where the camera stands; natively the bits that a moving camera sees."""
+    device, degree = static.means.device, sh_degree(static.sh.shape[1])
+    if select_name(backend, device, static.means.dtype) == CPU:
+        return view_colors(static.means, static.sh, degree, pinhole_of(camera).viewmat)
+    center = torch.tensor(camera.center, dtype=torch.float32, device=device)
+    directions = torch.nn.functional.normalize(static.means - center, dim=1)
+    return (eval_sh(degree, static.sh, directions) + 0.5).clamp_min(0.0)
 
 
 def seen_by(view: View, backend: str = "auto") -> torch.Tensor:
@@ -305,15 +279,32 @@ def seen_by(view: View, backend: str = "auto") -> torch.Tensor:
 
 
 class Painter:
-    """Draws one view of one world after another; what never changes is laid out, or drawn, once."""
+    """Draws one view of one world after another; what never changes is laid out, or drawn, once.
+
+    `render` draws everything, the slow twin of all else here: the other pictures are its bits. They come from a native
+    backdrop where the rasteriser is native, and tile by tile (still.py) elsewhere.
+    """
 
     def __init__(self, view: View, movers: Movers, backend: str = "auto") -> None:
         self.view, self.movers, self.backend = view, movers, backend
         device = view.viewmat.device
+        self.native = select_name(backend, device, view.rgb.dtype) == CPU
         self._scales = torch.from_numpy(movers.scales).to(device, torch.float32)
         self._opacities = torch.from_numpy(movers.opacities).to(device, torch.float32)
         self._eye = view.camera.center.astype(np.float32)
         self._still: Still | None = None
+        self._plain: dict[tuple[float, ...], Backdrop] = {}
+
+    @cached_property
+    def backdrop(self) -> Backdrop:
+        """The still set as this camera sees it. Only where the rasteriser is native."""
+        gain = self.view.gain
+        response = None if gain is None else (gain[0].numpy(), gain[1].numpy())
+        return Backdrop(self._columns(self.view.rgb), pinhole_of(self.view.camera), RASTER, response)
+
+    def _columns(self, colors: torch.Tensor) -> Gaussians:
+        still = self.view.static
+        return Gaussians(still.means, still.quats, still.scales, still.opacities, colors)
 
     def render(self, poses: Poses) -> Rendering:
         """One picture of one environment, everything drawn: colour, alpha and depth."""
@@ -321,6 +312,10 @@ class Painter:
 
     def color(self, poses: Poses) -> torch.Tensor:
         """[H, W, 3] the colour of `render`, bit for bit; drawn anew only where something moves."""
+        if self.native:
+            made = self.backdrop.draw(self.movers.native, one_world(poses), "color").color
+            assert made is not None
+            return torch.from_numpy(made[0])
         if self._still is None:
             self._still = Still(self._draw(None, None), RASTER.tile_size)
         moving = self._posed(poses)
@@ -330,16 +325,51 @@ class Painter:
 
     def picture(self, poses: Poses) -> NDArray[np.uint8]:
         """[H, W, 3] uint8 sRGB as this camera shows it."""
-        return (self.shown(poses).clamp(0.0, 1.0) * 255.0 + 0.5).to(torch.uint8).cpu().numpy()
+        return self.pictures(one_world(poses))[0]
+
+    def pictures(self, worlds: Worlds) -> NDArray[np.uint8]:
+        """[E, H, W, 3] the same of many worlds."""
+        if self.native:
+            made = self.backdrop.draw(self.movers.native, worlds, "rgb").rgb
+            assert made is not None
+            return made
+        return np.stack([as_bytes(self.shown(world)) for world in each_world(worlds)])
+
+    def depths(self, worlds: Worlds) -> Floats:
+        """[E, H, W] m along the optical axis of what is seen; 0 where nothing is."""
+        if self.native:
+            made = self.backdrop.draw(self.movers.native, worlds, "depth").depth
+            assert made is not None
+            return made
+        return np.stack([self.render(world).depth[0].cpu().numpy() for world in each_world(worlds)])
+
+    def blended(self, worlds: Worlds, still: Floats, values: Floats) -> tuple[Floats, Floats]:
+        """Other numbers in the place of colours: [E, H, W, 3] their sum over what is seen, and alpha [E, H, W].
+
+        still [3] or [N, 3]: of the static set; values [M, 3]: of the movers.
+        """
+        if self.native and still.ndim == 1:
+            key = tuple(still.tolist())
+            if key not in self._plain:
+                columns = self._columns(torch.from_numpy(still).expand(len(self.view.static), 3).contiguous())
+                self._plain[key] = Backdrop(columns, pinhole_of(self.view.camera), RASTER)
+            made = self._plain[key].draw(self.movers.carrying(values), worlds, "color", "alpha")
+            assert made.color is not None and made.alpha is not None
+            return made.color, made.alpha
+        device, count = self.view.viewmat.device, len(self.view.static)
+        behind = torch.from_numpy(still).to(device, torch.float32).expand(count, 3)
+        carried = torch.from_numpy(values).to(device, torch.float32)
+        drawn = [self._draw(None, (*self._posed(world)[:4], carried), still=behind) for world in each_world(worlds)]
+        color, alpha = torch.cat([d.color for d in drawn]), torch.cat([d.alpha for d in drawn])
+        return color.cpu().numpy(), alpha.cpu().numpy()
+
+    def cameras(self, worlds: Worlds) -> list[Camera]:
+        """Where the camera stands in each world."""
+        return [self.view.camera] * len(worlds)
 
     def shown(self, poses: Poses) -> torch.Tensor:
-        """[H, W, 3] the same before it is cut to bytes."""
-        color = self.color(poses)
-        if self.view.gain is not None:
-            # channel by channel: independent of how a matrix product would split the picture
-            matrix, offset = self.view.gain
-            color = sum(color[..., i : i + 1] * matrix[:, i] for i in range(3)) + offset
-        return color
+        """[H, W, 3] float32 the picture before it is cut to bytes."""
+        return responded(self.color(poses), self.view.gain)
 
     def _posed(self, poses: Poses) -> tuple[torch.Tensor, ...]:
         """The movers' means, quats, scales, opacities and colours."""
@@ -349,13 +379,15 @@ class Painter:
         return means, quats, self._scales, self._opacities, rgb
 
     def _draw(
-        self, rows: torch.Tensor | None, moving: tuple[torch.Tensor, ...] | None, tiles: torch.Tensor | None = None
+        self,
+        rows: torch.Tensor | None,
+        moving: tuple[torch.Tensor, ...] | None,
+        tiles: torch.Tensor | None = None,
+        still: torch.Tensor | None = None,
     ) -> Rendering:
-        """The static set, or only its `rows`, then the movers if there are any."""
-        static, camera = self.view.static, self.view.camera
-        columns: tuple[torch.Tensor, ...] = (
-            static.means, static.quats, static.scales, static.opacities, self.view.rgb
-        )  # fmt: skip
+        """The static set (in its colours, or `still` [N, 3]), or only its `rows`, then the movers if there are any."""
+        camera = self.view.camera
+        columns: tuple[torch.Tensor, ...] = self._columns(self.view.rgb if still is None else still)[:5]
         if rows is not None:
             columns = tuple(column.index_select(0, rows.to(column.device)) for column in columns)
         if moving is not None:
@@ -366,3 +398,33 @@ class Painter:
                 means, quats, scales, opacities, rgb, self.view.viewmat, self.view.K, camera.width, camera.height,
                 config=RASTER, backend=self.backend, tile_mask=tiles,
             )  # fmt: skip
+
+
+def responded(color: torch.Tensor, gain: tuple[torch.Tensor, torch.Tensor] | None) -> torch.Tensor:
+    """[..., 3] colours through a camera's response (M [3, 3], b [3])."""
+    if gain is None:
+        return color
+    # channel by channel: independent of how a matrix product would split the picture
+    matrix, offset = gain
+    return sum(color[..., i : i + 1] * matrix[:, i] for i in range(3)) + offset
+
+
+def as_bytes(color: torch.Tensor) -> NDArray[np.uint8]:
+    """The colours cut to [0, 1] and rounded to uint8."""
+    return (color.clamp(0.0, 1.0) * 255.0 + 0.5).to(torch.uint8).cpu().numpy()
+
+
+def pinhole_of(camera: Camera) -> Pinhole:
+    """The camera as the native code takes it."""
+    viewmat, K, eye = (np.ascontiguousarray(a, np.float32) for a in (camera.cam_from_world, camera.K, camera.center))
+    return Pinhole(viewmat, K, eye, camera.width, camera.height)
+
+
+def each_world(worlds: Worlds) -> Iterator[Poses]:
+    """Every environment of a table of many."""
+    return (Poses(*(table[i] for table in worlds)) for i in range(len(worlds)))
+
+
+def one_world(poses: Poses) -> Worlds:
+    """One environment as a table of one."""
+    return Worlds(*(table[None] for table in poses))

@@ -18,11 +18,14 @@ from numpy.typing import NDArray
 
 from recon.core.errors import InputError, UsageError
 from sim2real.control import Controller
+from sim2real.detail import losses
 from sim2real.draw import Painter, Poses
 from sim2real.observe import privileged_size, privileged_values, proprio_names
 from sim2real.physics import TIMESTEP
 from sim2real.placing import put
+from sim2real.rider import Rider
 from sim2real.scenarios import Scenario, Split
+from sim2real.sight import Sight
 from sim2real.tasks.expert import reach_action
 from sim2real.tasks.facts import Facts
 from sim2real.tasks.predicates import evaluate_tree, gap
@@ -45,30 +48,38 @@ STATE = (
 class SplatVectorEnv(gymnasium.vector.VectorEnv):
     """N copies of one task in one scene.
 
-    Observation: {"rgb": {camera: uint8 [N, H, W, 3]}, "proprio": float32 [N, P], "privileged": float32 [N, S]}.
+    Observation: {"rgb": {camera: uint8 [N, H, W, 3]}, "proprio": float32 [N, P], "privileged": float32 [N, S]}, and
+    instead of or beside "rgb" what `sights` names: depth, segmentation, flow (see sight.py).
     proprio: joint positions (rad, m), joint velocities (rad/s, m/s), tool position in the world (m), and the opening of
     the hand (0 to 1) for tasks that use it. privileged: tool to target (m), target (m), or where the task's things are
     (see observe.py), fraction of the horizon left; for a critic, never for a policy.
     Action: float32 [N, size] in [-1, 1], clipped; what it moves is the task's control (see spec.py).
     info: "final_obs" (N rows, those of "_final_obs" count), "success", "distance" (m, before any reset: of the tool
     to the target, or what the success predicate lacks), "diverged", "scenario" (index of the running episode),
-    "final_scenario"; for tasks with stages "progress", the share of them that is done.
+    "final_scenario"; for tasks with stages "progress", the share of them that is done; "blind" where a picture could
+    not be drawn and is empty.
     """
 
     metadata = {"autoreset_mode": AutoresetMode.SAME_STEP, "render_modes": []}
 
     def __init__(
         self, cell: Workcell, num_envs: int, *, seed: int = 0, cameras: Sequence[str] = (), size: int = 128,
-        split: Split = "train", cull: bool = True,
+        split: Split = "train", cull: bool = True, sights: Sequence[str] = ("rgb",),
+        detail: float = 0.0, part: tuple[int, int] | None = None,
     ) -> None:  # fmt: skip
+        """part: (first, total): these are environments first, first + 1, ... of so many."""
         from mujoco import batch
 
         if num_envs < 1:
             raise UsageError("an environment needs num_envs >= 1", why=f"got {num_envs}")
         self.cell, self.task, self.num_envs = cell, cell.task, num_envs
         self.arm, self.model = cell.world.arm, cell.world.model
-        self.painters: dict[str, Painter] = {name: cell.painter(name, size, cull=cull) for name in cameras}
+        self.painters: dict[str, Painter | Rider] = {
+            name: cell.painter(name, size, cull=cull, detail=detail) for name in cameras
+        }
+        self.losses = losses(cell, self.painters, size) if detail else {}
         self.seed_value, self.split = seed, split
+        self.first, self.total = part or (0, num_envs)
         self.scenarios: list[Scenario] | None = None
         self.substeps = round(1 / (self.task.control.hz * TIMESTEP))
         self._batch = batch.Batch(self.model, num_envs, min(num_envs, os.cpu_count() or 1))
@@ -87,19 +98,18 @@ class SplatVectorEnv(gymnasium.vector.VectorEnv):
         self._held = np.zeros(num_envs, np.int64)
         self._episode = np.full(num_envs, -1, np.int64)
         self._scenario = np.zeros(num_envs, np.int64)
-        self._define_spaces(size)
         proprio = len(proprio_names(self.task, self.arm.joints))
         self.variety = Variety(cell, self._batch, self.painters, self.controller, proprio)
+        self.sight = Sight(cell, self.variety, self.painters, sights, size)
+        self._define_spaces(size)
 
     def _define_spaces(self, size: int) -> None:
         box, count = gymnasium.spaces.Box, self.num_envs
-        image = box(0, 255, (size, size, 3), np.uint8)
         spaces: dict[str, gymnasium.Space[Any]] = {
             "proprio": box(-np.inf, np.inf, (len(proprio_names(self.task, self.arm.joints)),), np.float32),
             "privileged": box(-np.inf, np.inf, (privileged_size(self.task),), np.float32),
         }
-        if self.painters:
-            spaces["rgb"] = gymnasium.spaces.Dict(dict.fromkeys(self.painters, image))
+        spaces |= self.sight.spaces()
         self.single_observation_space = gymnasium.spaces.Dict(spaces)
         self.single_action_space = box(-1.0, 1.0, (self.controller.size,), np.float32)
         self.observation_space = gymnasium.vector.utils.batch_space(self.single_observation_space, count)
@@ -123,10 +133,22 @@ class SplatVectorEnv(gymnasium.vector.VectorEnv):
         if scenarios is not None:
             self.scenarios = list(scenarios)
             self._episode[:] = -1
+        return self._begun()
+
+    def begin_at(self, episodes: NDArray[np.int64]) -> tuple[Observation, dict[str, Any]]:
+        """Start these episodes [N] of the stream, counted from 0, one in every environment."""
+        self._episode[:] = episodes - 1
+        return self._begun()
+
+    def _begun(self) -> tuple[Observation, dict[str, Any]]:
         self._start(np.arange(self.num_envs))
         info: dict[str, Any] = {"scenario": self._scenario.copy()}
         if self.cell.world.things:  # what was declared and what was only assumed
             info["bodies"] = {thing.name: thing.facts() for thing in self.cell.world.things}
+        if self.losses:
+            info["detail"] = {name: loss._asdict() for name, loss in self.losses.items()}
+        if "segmentation" in self.sight.kinds:
+            info["segmentation"] = self.sight.names()
         return self.observe(), info
 
     def _start(self, rows: NDArray[np.int64]) -> None:
@@ -155,10 +177,15 @@ class SplatVectorEnv(gymnasium.vector.VectorEnv):
         self.progress.restart(rows)
         self.script.restart(rows)
         self._refresh(rows)
+        self._forget(rows)
+
+    def _forget(self, rows: NDArray[np.int64]) -> None:
+        """Nothing was seen in these environments before now."""
         self.variety.restart(rows, self._poses, self._proprio())
+        self.sight.restart(rows, self._poses)
 
     def _next_scenario(self, i: int) -> Scenario:
-        number = i + int(self._episode[i]) * self.num_envs
+        number = self.first + i + int(self._episode[i]) * self.total
         if self.scenarios is not None:
             return self.scenarios[number % len(self.scenarios)]
         return self.cell.sampler.draw(self.seed_value, self.split, number)
@@ -186,8 +213,9 @@ class SplatVectorEnv(gymnasium.vector.VectorEnv):
         Raises:
             UsageError: an action is NaN or has the wrong shape.
         """
-        action = self._checked(actions)
+        action = checked_actions(actions, self.num_envs, self.controller.size)
         before = self._standing()
+        self.sight.tick(self._poses)
         self._move(self.variety.delayed(action))
         diverged = ~self._sane()
         facts = self.facts()
@@ -211,6 +239,8 @@ class SplatVectorEnv(gymnasium.vector.VectorEnv):
         if self.task.stages:
             info["progress"] = self.progress.share()
         observation = self._finish(done, diverged, info)
+        if self.sight.blind.any():
+            info["blind"] = self.sight.blind.copy()
         info["scenario"] = self._scenario.copy()
         return observation, reward, terminated, truncated, info
 
@@ -233,18 +263,7 @@ class SplatVectorEnv(gymnasium.vector.VectorEnv):
             for name, view in self._state.items():
                 view[i] = self._fresh(name)
         self._refresh(rows)
-        self.variety.restart(rows, self._poses, self._proprio())
-
-    def _checked(self, actions: Any) -> NDArray[np.float64]:
-        action = np.asarray(actions, dtype=np.float64)
-        if action.shape != (self.num_envs, self.controller.size):
-            raise UsageError(
-                f"actions have shape {list(action.shape)}", why=f"expected [{self.num_envs}, {self.controller.size}]"
-            )
-        bad = np.flatnonzero(~np.isfinite(action).all(axis=1))
-        if len(bad):
-            raise UsageError(f"the action of environment {bad[0]} is not finite", fix="Check the policy's weights.")
-        return np.clip(action, -1.0, 1.0)
+        self._forget(rows)
 
     def _move(self, action: Array) -> None:
         import mujoco
@@ -308,9 +327,7 @@ class SplatVectorEnv(gymnasium.vector.VectorEnv):
             "proprio": self.variety.proprio(self._proprio()),
             "privileged": privileged_values(self.task, facts, self.progress, left).astype(np.float32),
         }
-        if self.painters:
-            observation["rgb"] = {name: self._pictures(name, rows, base) for name in self.painters}
-        return observation
+        return observation | self.sight.observe(self._poses, self._elapsed, rows, base)
 
     def _proprio(self) -> NDArray[np.float32]:
         """[N, P] what the robot senses of itself now."""
@@ -320,19 +337,7 @@ class SplatVectorEnv(gymnasium.vector.VectorEnv):
             own.append(hand.opening(self._state["qpos"][:, hand.positions(self.model)]))
         return np.concatenate(own, axis=1).astype(np.float32)
 
-    def _pictures(self, name: str, rows: NDArray[np.int64] | None, base: Observation | None) -> NDArray[np.uint8]:
-        camera = self.painters[name].view.camera
-        if rows is None or base is None:
-            images = np.empty((self.num_envs, camera.height, camera.width, 3), np.uint8)
-            rows = np.arange(self.num_envs)
-        else:
-            images = base["rgb"][name].copy()
-        for i in rows.tolist():
-            poses = Poses(*(table[i] for table in self._poses))
-            images[i] = self.variety.picture(i, name, poses, int(self._elapsed[i]))
-        return images
-
-    def picture(self, env: int, painter: Painter) -> NDArray[np.uint8]:
+    def picture(self, env: int, painter: Painter | Rider) -> NDArray[np.uint8]:
         """[H, W, 3] uint8 of one environment through any prepared view, e.g. a larger one for a video."""
         return painter.picture(Poses(*(table[env] for table in self._poses)))
 
@@ -397,31 +402,18 @@ class SplatVectorEnv(gymnasium.vector.VectorEnv):
                 "grip": self.script.grip, "anchor": self.script.anchor, "asked": self._asked, "wanted": self._wanted,
                 "latched": self.progress.latched, "timers": self.progress.timers,
             }  # fmt: skip
-        return arrays | self.variety.arrays()
+        return arrays | self.variety.arrays() | self.sight.arrays()
 
     def close_extras(self, **kwargs: Any) -> None:
         """Nothing is held outside this object."""
 
 
-def make_vec(
-    scene: Any, task: Any = "reach", num_envs: int = 1, *, seed: int = 0, cameras: Sequence[str] | None = None,
-    size: int = 128, robot: Any = None, split: Split = "train", backend: str = "auto", device: str = "cpu",
-) -> SplatVectorEnv:  # fmt: skip
-    """A vector environment of `task` in `scene`.
-
-    Args:
-        scene: A scene, a scene folder, or a `Workcell` made before (its task and robot are then used).
-        task: A `Task`, the name of a bundled one, or a YAML file.
-        num_envs: Environments stepped together; they share the splats.
-        seed: Of the scenario stream.
-        cameras: Rig cameras to draw; None takes the one that sees the task best, () draws nothing.
-        size: Side of the square pictures, pixels.
-        robot: MJCF or URDF file instead of the scene's own robot.
-        split: "train" or "eval": two streams of scenarios without common members.
-    """
-    from sim2real.workcell import chosen_cameras, open_workcell
-
-    cell = scene if isinstance(scene, Workcell) else open_workcell(
-        scene, task, robot=robot, backend=backend, device=device
-    )  # fmt: skip
-    return SplatVectorEnv(cell, num_envs, seed=seed, cameras=chosen_cameras(cell, cameras), size=size, split=split)
+def checked_actions(actions: Any, count: int, size: int) -> Array:
+    """[N, size] clipped to [-1, 1]. Raises UsageError for another shape, or an action that is not finite."""
+    action = np.asarray(actions, dtype=np.float64)
+    if action.shape != (count, size):
+        raise UsageError(f"actions have shape {list(action.shape)}", why=f"expected [{count}, {size}]")
+    bad = np.flatnonzero(~np.isfinite(action).all(axis=1))
+    if len(bad):
+        raise UsageError(f"the action of environment {bad[0]} is not finite", fix="Check the policy's weights.")
+    return np.clip(action, -1.0, 1.0)

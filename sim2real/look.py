@@ -17,8 +17,10 @@ from numpy.typing import NDArray
 from recon.core.seeding import numpy_generator
 from recon.geometry.camera import Camera
 from recon.geometry.pose import so3_exp
+from recon.geometry.sh import SH_C0
 from recon.geometry.srgb import to_encoded, to_linear
 from sim2real.draw import Painter, Poses, Splats, View, make_view
+from sim2real.rider import Rider
 from sim2real.tasks.variation import Randomize
 
 if TYPE_CHECKING:
@@ -81,11 +83,16 @@ def moved_camera(camera: Camera, look: Look) -> Camera:
 
 
 def painter_of(
-    look: Look, base: Painter, static: Splats, movers: Movers, bench: Bench, gain: tuple[Array, Array] | None
-) -> Painter:
+    look: Look, base: Painter | Rider, static: Splats, movers: Movers, bench: Bench, gain: tuple[Array, Array] | None
+) -> Painter | Rider:
     """`base`, or where the look needs it one of its own, over the whole static set."""
     if not look.elsewhere:
         return base
+    if isinstance(base, Rider):
+        around = base.static  # as coarse as it is
+        if look.backdrop[0]:
+            around = replace(around, sh=_sh_with_backdrop(around, look, bench))
+        return Rider(moved_camera(base.camera, look), base.body, around, movers, base.backend)
     view = make_view(moved_camera(base.view.camera, look), static, gain, cull=False, backend=base.backend)
     return Painter(_with_backdrop(view, look, bench), movers, base.backend)
 
@@ -94,19 +101,35 @@ def _with_backdrop(view: View, look: Look, bench: Bench) -> View:
     share, dark, bright = look.backdrop
     if share == 0:
         return view
-    table = bench.table
-    means = view.static.means.detach().cpu().numpy().astype(np.float64)
-    level = np.column_stack([means[:, :2], np.full(len(means), table.center[2])])
-    off = torch.from_numpy(~table.contains(level, ROUND) | (means[:, 2] < bench.top - ROUND))
     rgb = view.rgb
-    device = rgb.device
-    low, high = (torch.tensor(c, dtype=torch.float32, device=device) for c in (dark, bright))
+    low, high = (torch.tensor(c, dtype=torch.float32, device=rgb.device) for c in (dark, bright))
     grey = rgb.mean(dim=1, keepdim=True)
     mixed = (1 - share) * rgb + share * (low + (high - low) * grey)
-    return replace(view, rgb=torch.where(off.to(device)[:, None], mixed, rgb))
+    return replace(view, rgb=torch.where(_off_table(view.static, bench)[:, None], mixed, rgb))
 
 
-def developed(look: Look, painter: Painter, poses: Poses, seed: int, step: int, camera: str) -> NDArray[np.uint8]:
+def _sh_with_backdrop(static: Splats, look: Look, bench: Bench) -> torch.Tensor:
+    """[N, K, 3] coefficients whose colours are mixed as `_with_backdrop` mixes colours: the mixing is linear."""
+    share, dark, bright = look.backdrop
+    sh, device = static.sh, static.sh.device
+    low, span = (torch.tensor(c, dtype=torch.float32, device=device) for c in (dark, bright - dark))
+    mixed = (1 - share) * sh + share * span * sh.mean(dim=2, keepdim=True)
+    # colours are 0.5 + C0 sh: low + span grey is then 0.5 + (low + span / 2 - 0.5) + span C0 mean(sh)
+    mixed[:, 0] += share * (low + span / 2 - 0.5) / SH_C0
+    return torch.where(_off_table(static, bench)[:, None, None], mixed, sh).contiguous()
+
+
+def _off_table(static: Splats, bench: Bench) -> torch.Tensor:
+    """[N] bool: neither on the table nor around it."""
+    means = static.means.detach().cpu().numpy().astype(np.float64)
+    level = np.column_stack([means[:, :2], np.full(len(means), bench.table.center[2])])
+    off = ~bench.table.contains(level, ROUND) | (means[:, 2] < bench.top - ROUND)
+    return torch.from_numpy(off).to(static.means.device, torch.bool)
+
+
+def developed(
+    look: Look, painter: Painter | Rider, poses: Poses, seed: int, step: int, camera: str
+) -> NDArray[np.uint8]:
     """[H, W, 3] uint8: the picture through light, lens and sensor. step: of the episode, for the noise."""
     picture = painter.shown(poses).clamp(0.0, 1.0).cpu().numpy().astype(np.float32)
     light = to_linear(picture) * look.gains.astype(np.float32)

@@ -44,9 +44,11 @@ def privileged_values(task: Task, facts: Facts, progress: Progress, left: Array)
     if task.simple:
         return np.concatenate([facts["target"] - tool, facts["target"], left], axis=1)
     columns = [facts[place] for place in _places(task)]
-    for body in task.bodies:
-        quats = np.stack([_upper_half(matrix_to_quat(turn)) for turn in facts.turn(body)])
-        columns += [facts[body] - tool, facts[body], quats]
+    turns = [facts.turn(body) for body in task.bodies]
+    # all at once: element by element, so that a row does not depend on the others
+    quats = np.split(_upper_half(matrix_to_quat(np.concatenate(turns))), len(turns)) if turns else []
+    for body, quat in zip(task.bodies, quats, strict=True):
+        columns += [facts[body] - tool, facts[body], quat]
     return np.concatenate([*columns, progress.latched.astype(float), left], axis=1)
 
 
@@ -54,6 +56,6 @@ def _places(task: Task) -> list[str]:
     return [*(["target"] if task.target is not None else []), *task.places]
 
 
-def _upper_half(quat: Array) -> Array:
-    """The one of q and -q, which turn alike, that begins with a positive number."""
-    return -quat if quat[0] < 0 else quat
+def _upper_half(quats: Array) -> Array:
+    """[N, 4] the one of q and -q, which turn alike, that begins with a positive number."""
+    return np.where(quats[:, :1] < 0, -quats, quats)

@@ -12,8 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recon.core.seeding import numpy_generator
-from sim2real.draw import Painter, Poses
-from sim2real.look import Look, developed, draw_look, painter_of
+from sim2real.draw import Painter
+from sim2real.look import Look, draw_look, painter_of
+from sim2real.rider import Rider
 
 if TYPE_CHECKING:
     from sim2real.control import Controller
@@ -30,7 +31,7 @@ class Variety:
     """
 
     def __init__(
-        self, cell: Workcell, batch: Any, painters: dict[str, Painter], controller: Controller, proprio: int
+        self, cell: Workcell, batch: Any, painters: dict[str, Painter | Rider], controller: Controller, proprio: int
     ) -> None:
         self.cell, self.spec, self.painters, self.controller = cell, cell.task.randomize, painters, controller
         self._batch, count, bodies = batch, batch.nsim, cell.world.model.nbody
@@ -44,7 +45,7 @@ class Variety:
         self.sensed = np.zeros((count, deep, proprio), np.float32)
         self.seen = np.zeros((count, bodies if deep else 0, 16))
         self.queue = np.zeros((count, late if timing.action[1] else 0, controller.size))
-        self._looks: list[dict[str, tuple[Look, Painter]]] = [{} for _ in range(count)]
+        self._looks: list[dict[str, tuple[Look, Painter | Rider]]] = [{} for _ in range(count)]
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         """What the future depends on, by name; rows stand for environments."""
@@ -124,21 +125,21 @@ class Variety:
 
     # ------------------------------------------------------------------ pictures
 
-    def picture(self, row: int, camera: str, poses: Poses, elapsed: int) -> NDArray[np.uint8]:
-        """[H, W, 3] uint8 of one environment as its camera gives it now."""
-        if self.delays:
-            seen = self.seen[row]
-            poses = Poses(seen[:, :3], seen[:, 3:7], seen[:, 7:])
+    def tables(self, poses: list[Array]) -> list[Array]:
+        """The batch's pose tables as they are seen now."""
+        return poses if not self.delays else [self.seen[..., :3], self.seen[..., 3:7], self.seen[..., 7:]]
+
+    def eye(self, row: int, camera: str) -> tuple[Look | None, Painter | Rider]:
+        """Through what an environment is seen: the look of its episode, None where nothing varies, and the painter."""
         seed = int(self.seeds[row])
         if seed == 0 or not self.spec.looks:
-            return self.painters[camera].picture(poses)
+            return None, self.painters[camera]
         if camera not in self._looks[row]:
             look = draw_look(seed, camera, self.spec)
             gain = self.cell.scene.colour.get(camera)
             base, cell = self.painters[camera], self.cell
             self._looks[row][camera] = look, painter_of(look, base, cell.static, cell.movers, cell.world.bench, gain)
-        look, painter = self._looks[row][camera]
-        return developed(look, painter, poses, seed, elapsed, camera)
+        return self._looks[row][camera]
 
 
 def _packed(poses: list[Array]) -> Array:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,18 +13,11 @@ from numpy.typing import NDArray
 from recon.core.errors import InputError, UsageError
 from sim2real.bench import find_bench
 from sim2real.bodies import Thing, captured, declared
-from sim2real.draw import (
-    Movers,
-    Painter,
-    Splats,
-    best_camera,
-    camera_named,
-    make_view,
-    robot_movers,
-    square_camera,
-    static_splats,
-)
-from sim2real.physics import Marker, World, compose
+from sim2real.cameras import best_camera, camera_named, carrier, mounted_camera, square_camera
+from sim2real.detail import check_detail, coarser
+from sim2real.draw import Movers, Painter, Poses, Splats, make_view, robot_movers, static_splats
+from sim2real.physics import Marker, World, compose, rest
+from sim2real.rider import Rider
 from sim2real.scenarios import Sampler
 from sim2real.surface import seen_surface
 from sim2real.tasks.items import Item
@@ -50,27 +43,60 @@ class Workcell:
     static: Splats
     movers: Movers
     backend: str = "auto"
-    _painters: dict[tuple[str, int, bool, bool], Painter] = field(default_factory=dict)
+    _painters: dict[tuple[str, int, bool, bool, float], Painter | Rider] = field(default_factory=dict)
 
-    def painter(self, camera: str, size: int, *, cull: bool = True, framed: bool = True) -> Painter:
-        """A prepared fixed camera: a square window on the workspace (framed), or the whole picture `size` high."""
-        key = (camera, size, cull, framed)
+    def painter(
+        self, camera: str, size: int, *, cull: bool = True, framed: bool = True, detail: float = 0.0
+    ) -> Painter | Rider:
+        """A prepared camera: of the rig a square window on the workspace (framed), or the whole picture `size` high.
+
+        Cameras of the task are square (framed), or as wide as 4 to 3. detail: px within which static Gaussians are
+        drawn as one (see detail.py); 0 draws them all.
+        """
+        key = (camera, size, cull, framed, detail)
         if key not in self._painters:
-            original = camera_named(self.rig, camera)
-            if framed:
-                chosen = square_camera(original, self.framing_points(), size)
+            width = size if framed else round(size * 4 / 3)
+            mount = self.task.cameras.get(camera)
+            if mount is not None and mount.body is not None:
+                self._painters[key] = self._rider(camera, width, size, detail)
             else:
-                ideal = original.pinhole()
-                chosen = ideal.scaled(size / ideal.height)
-            gain = self.scene.colour.get(camera)
-            view = make_view(chosen, self.static, gain, cull=cull, backend=self.backend)
-            self._painters[key] = Painter(view, self.movers, self.backend)
+                self._painters[key] = self._fixed(camera, width, size, (cull, framed), detail)
         return self._painters[key]
+
+    def _fixed(self, name: str, width: int, height: int, how: tuple[bool, bool], detail: float) -> Painter:
+        cull, framed = how
+        if name in self.task.cameras:
+            chosen = mounted_camera(name, self.task.cameras[name], width, height)
+        elif framed:
+            chosen = square_camera(camera_named(self.rig, name, self.task.cameras), self.framing_points(), height)
+        else:
+            ideal = camera_named(self.rig, name, self.task.cameras).pinhole()
+            chosen = ideal.scaled(height / ideal.height)
+        gain = self.scene.colour.get(name)
+        static = coarser(self.static, chosen.center, chosen.fy, check_detail(detail))
+        return Painter(make_view(chosen, static, gain, cull=cull, backend=self.backend), self.movers, self.backend)
+
+    def _rider(self, name: str, width: int, height: int, detail: float) -> Rider:
+        mount = self.task.cameras[name]
+        body, frame_from_body = carrier(name, mount, self.world)
+        camera = mounted_camera(name, mount, width, height)
+        camera = replace(camera, cam_from_world=camera.cam_from_world @ frame_from_body)
+        rider = Rider(camera, body, self.static, self.movers, self.backend)
+        if check_detail(detail) == 0:
+            return rider
+        eye = rider.at(self.resting()).center
+        # it goes about in front of what it sees at rest: half way there it still has what it needs
+        roam = 0.5 * float(np.linalg.norm(self.framing_points() - eye, axis=1).min())
+        static = coarser(self.static, eye, camera.fy, detail, roam)
+        return Rider(camera, body, static, self.movers, self.backend)
+
+    def resting(self) -> Poses:
+        """The bodies where the arm is at rest."""
+        data = rest(self.world.model, self.world.arm)
+        return Poses(*(np.array(table) for table in (data.xpos, data.xquat, data.xmat)))
 
     def framing_points(self) -> NDArray[np.float64]:
         """What a policy's camera should show: the target region and the tool at rest."""
-        from sim2real.physics import rest
-
         tool = rest(self.world.model, self.world.arm).site_xpos[self.world.arm.tcp]
         return np.concatenate([self.sampler.region_points(), tool[None]])
 
@@ -229,5 +255,6 @@ def chosen_cameras(cell: Workcell, cameras: Sequence[str] | None) -> tuple[str, 
     if cameras is None:
         return cell.default_cameras()
     for name in cameras:
-        camera_named(cell.rig, name)
+        if name not in cell.task.cameras:
+            camera_named(cell.rig, name, cell.task.cameras)
     return tuple(cameras)

@@ -17,6 +17,7 @@ from recon.core.config import from_dict, load_yaml, to_dict
 from recon.core.errors import UsageError, did_you_mean
 from recon.core.files import data_root
 from sim2real.tasks.items import Init, Item, Place, Region, Target
+from sim2real.tasks.mounts import Mount
 from sim2real.tasks.predicates import check_tree
 from sim2real.tasks.script import Step, check_script
 from sim2real.tasks.variation import Randomize
@@ -108,6 +109,7 @@ class Task:
     success: a predicate tree (see predicates.py); hold: consecutive control steps it must be true. regions, bodies,
     places: what it is about. stages: latched steps on the way. expert: a script that solves it (see script.py);
     without one the tool goes to the target. randomize: what varies besides the places; nothing unless named.
+    cameras: besides those of the scene's rig.
     """
 
     task: str
@@ -126,6 +128,7 @@ class Task:
     expert: list[Step] = field(default_factory=list, metadata=LATER)
     randomize: Randomize = field(default_factory=Randomize, metadata=LATER)
     eval: Evaluation = field(default_factory=Evaluation, metadata=LATER)
+    cameras: dict[str, Mount] = field(default_factory=dict, metadata=LATER)
 
     def __post_init__(self) -> None:
         if not self.instruction or self.horizon < 1 or self.hold < 1:
@@ -184,7 +187,7 @@ def _default(f: dataclasses.Field[Any]) -> Any:
 
 
 def _check_names(task: Task) -> None:
-    for name in [*task.regions, *task.bodies, *task.places]:
+    for name in [*task.regions, *task.bodies, *task.places, *task.cameras]:
         if not name.isidentifier():
             raise UsageError(f"the name {name!r} in task {task.task!r}", why="letters, digits and _ make a name")
     for name in [*task.bodies, *task.places]:

@@ -24,7 +24,7 @@ from rl.nets import ActorCritic
 from rl.types import Packed
 from sim2real import config as sim_config
 from sim2real.cli import main as sim2real
-from sim2real.env import make_vec
+from sim2real.make import make_vec
 from sim2real.place import Place, find_place
 from sim2real.workcell import Workcell, open_workcell
 from tests.recon.scene.make import scene as recorded_scene

@@ -19,6 +19,7 @@
 #include "adam.h"
 #include "loss.h"
 #include "raster.h"
+#include "stage.h"
 #include "targets.h"
 
 namespace {
@@ -149,6 +150,58 @@ void RasterCase(uint32_t n, int degree, int width, int height, int views, const 
   }
 }
 
+// Worlds through a backdrop and drawn anew: the same bits, for any number of threads.
+void StageCase(uint32_t n, uint32_t moving, int degree, int width, int height, bool poison, const std::string& name) {
+  Scene still(n, degree, n + 5), own(moving, -1, moving + 9);
+  if (poison) still.Poison();
+  if (poison) own.Poison();
+  Movers movers;
+  movers.n = moving;
+  movers.captured = moving / 3;
+  movers.bodies = 2;
+  movers.body.assign(moving, 1);
+  movers.means = own.means;
+  movers.quats = own.quats;
+  movers.normals = own.means;
+  movers.scales = own.scales;
+  movers.opacities = own.opacities;
+  movers.rgb = own.colors;
+  movers.sh.assign(9 * size_t{movers.captured}, 0.1f);
+  movers.light = {0.6f, 0.4f, 0.5f};
+  const std::vector<double> positions{0, 0, 0, 0.2, 0, -0.5, 0, 0, 0, 9, 0, 0}, quats(16, 0.5), matrices(36, 0.5);
+  const std::vector<BodyPoses> worlds{{positions.data(), quats.data(), matrices.data(), 2},
+                                      {positions.data() + 6, quats.data() + 8, matrices.data() + 18, 2}};
+  const float pose[16] = {1, 0, 0, 0.1f, 0, 1, 0, 0, 0, 0, 1, 2.0f, 0, 0, 0, 1}, eyes[6] = {-0.1f, 0, -2, -0.1f, 0, -2};
+  const float focal = 0.8f * static_cast<float>(width), background[3] = {0.1f, 0.2f, 0.3f};
+  const float intrinsics[9] = {focal, 0, 0.45f * static_cast<float>(width), 0, focal, 0.55f * static_cast<float>(height), 0, 0, 1};
+  const Camera camera = MakeCamera(pose, intrinsics, width, height);
+  const size_t pixels = static_cast<size_t>(width) * static_cast<size_t>(height);
+  std::vector<std::vector<float>> found;
+  std::vector<std::vector<uint8_t>> bytes;
+  for (const int threads : {1, 3}) {
+    omp_set_num_threads(threads);
+    const Backdrop backdrop(still.View(), camera, kOptions, background, {});
+    for (const bool anew : {false, true}) {
+      std::vector<float> values(2 * 5 * pixels);
+      std::vector<uint8_t> shown(2 * 3 * pixels);
+      std::vector<Canvas> to;
+      for (size_t i = 0; i < 2; ++i) {
+        float* const first = values.data() + 5 * i * pixels;
+        to.push_back({shown.data() + 3 * i * pixels, first, first + 3 * pixels, first + 4 * pixels});
+      }
+      if (anew) DrawWorlds(still.View(), movers, worlds, {camera, camera}, eyes, kOptions, background, to);
+      else DrawWorlds(backdrop, eyes, movers, worlds, to);
+      Check(AllFinite(values), name + ": worlds are finite");
+      found.push_back(std::move(values));
+      bytes.push_back(std::move(shown));
+    }
+  }
+  for (size_t i = 1; i < found.size(); ++i) {
+    Check(std::memcmp(found[0].data(), found[i].data(), found[0].size() * sizeof(float)) == 0, name + ": a backdrop changes no bit");
+    Check(bytes[0] == bytes[i], name + ": a backdrop changes no byte");
+  }
+}
+
 // d(sum of all outputs, weighted as in Run) / d(one opacity), against a central difference.
 void OpacityDifference() {
   Scene scene(40, 1, 7);
@@ -224,6 +277,10 @@ void RunAll(const std::string& target) {
   RasterCase(2049, 1, 40, 40, 2, antialiased, true, target + " poisoned, antialiased");
   RasterCase(0, 3, 20, 20, 1, kOptions, false, target + " nothing");
   RasterCase(1, -1, 1, 1, 1, kOptions, false, target + " one pixel");
+  StageCase(1500, 90, 1, 50, 37, false, target + " stage");
+  StageCase(2049, 200, 2, 33, 16, true, target + " poisoned stage");
+  StageCase(0, 40, 0, 5, 3, false, target + " empty stage");
+  StageCase(60, 0, -1, 20, 20, false, target + " stage without movers");
   OpacityDifference();
   for (const bool weighted : {false, true}) {
     LossCase(11, 11, 0.2f, weighted);

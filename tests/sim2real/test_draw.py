@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
 
 from recon.core.errors import UsageError
 from recon.geometry.camera import project
-from recon.geometry.quaternion import quat_multiply, quat_rotate
-from sim2real.draw import Painter, Poses, best_camera, camera_named, make_view, square_camera
+from recon.geometry.quaternion import quat_multiply, quat_normalize, quat_rotate, quat_to_matrix
+from recon.render.stage import Worlds
+from sim2real.cameras import best_camera, camera_named, square_camera
+from sim2real.draw import Painter, Poses, make_view
 from sim2real.env import SplatVectorEnv
 
 
@@ -37,14 +41,44 @@ def test_culled_pictures_are_bit_identical(cell, poses, name: str) -> None:
 
 @pytest.mark.parametrize("size", [48, 70, 200])
 def test_drawing_only_what_moves_is_bit_identical(cell, poses, size: int) -> None:
-    painter, full = cell.painter("cam00", size), cell.painter("cam00", size, cull=False)
+    native, full = cell.painter("cam00", size), cell.painter("cam00", size, cull=False)
+    by_tiles = Painter(native.view, cell.movers)
+    by_tiles.native = False
     shares = []
     for pose in poses:
-        assert torch.equal(painter.color(pose), full.render(pose).color[0])
-        subset = painter._still.touched(painter._draw(torch.zeros(0, dtype=torch.int64), painter._posed(pose)))
+        whole = full.render(pose).color[0]
+        assert torch.equal(native.color(pose), whole) and torch.equal(by_tiles.color(pose), whole)
+        nothing = torch.zeros(0, dtype=torch.int64)
+        subset = by_tiles._still.touched(by_tiles._draw(nothing, by_tiles._posed(pose)))
         shares.append(float(subset.pixels.float().mean()))
-        assert len(subset.rows) < len(painter.view.static) or size == 48
+        assert len(subset.rows) < len(native.view.static) or size == 48
     assert max(shares) < 1 and (size < 200 or max(shares) < 0.6)
+
+
+def test_many_worlds_at_once_are_each_their_own(cell, poses) -> None:
+    painter = cell.painter("cam01", 70)
+    by_tiles = Painter(painter.view, cell.movers)
+    by_tiles.native = False
+    worlds = Worlds(*(np.stack(table) for table in zip(*poses, strict=True)))
+    together, twin = painter.pictures(worlds), by_tiles.pictures(worlds)
+    assert together.shape == (len(poses), 70, 70, 3) and np.array_equal(together, twin)
+    for pose, picture in zip(poses, together, strict=True):
+        assert np.array_equal(painter.picture(pose), picture)
+
+
+def test_movers_are_posed_natively_to_the_same_bits(cell, poses) -> None:
+    """Also those that carry their light, by the direction they are seen from."""
+    rng = np.random.default_rng(3)
+    sh = rng.normal(0, 0.4, (600, 3, 3)).astype(np.float32)
+    painter = Painter(cell.painter("cam00", 96).view, replace(cell.movers, sh=sh))
+    turned = [pose._replace(**_turned(pose, rng)) for pose in poses[:4]]
+    for pose in turned:
+        assert torch.equal(painter.color(pose), painter.render(pose).color[0])
+
+
+def _turned(pose: Poses, rng: np.random.Generator) -> dict[str, np.ndarray]:
+    quats = quat_normalize(rng.normal(size=pose.quats.shape))
+    return {"quats": quats, "matrices": quat_to_matrix(quats).reshape(-1, 9)}
 
 
 def test_culling_keeps_the_gaussian_that_stops_a_pixel(cell) -> None:

@@ -79,7 +79,8 @@ def unavailable_reason() -> str | None:
     return _reason
 
 
-def _native_module() -> ModuleType:
+def native_module() -> ModuleType:
+    """The native code itself. Raises UnavailableError with the reason where there is none."""
     if _module is None:
         raise UnavailableError("the native cpu rasteriser cannot be used here", why=_reason or "")
     return _module
@@ -87,20 +88,20 @@ def _native_module() -> ModuleType:
 
 def targets() -> list[str]:
     """Instruction sets that are compiled in and run here, best first ("avx3" is AVX-512)."""
-    return list(_native_module().targets())
+    return list(native_module().targets())
 
 
 def set_target(name: str | None) -> None:
     """Use this instruction set (one of `targets()`), or the best again with None."""
     try:
-        _native_module().set_target(name or "")
+        native_module().set_target(name or "")
     except ValueError as error:
         raise UsageError(str(error), fix="use one of: " + ", ".join(targets())) from error
 
 
 def set_threads(count: int) -> None:
     """Use `count` OpenMP threads; 0 means one per processor. Torch shares the setting where it shares the library."""
-    _native_module().set_threads(count)
+    native_module().set_threads(count)
 
 
 def forward(
@@ -127,14 +128,14 @@ def forward(
     means2d [C, N, 2], 0 where not visible (no rows at all without `with_aux`); and, with `keep`, what `backward` needs.
     Raises UsageError for tensors of the wrong kind, more than 2^24 - 1 Gaussians or another tile size.
     """
-    native = _native_module()
+    native = native_module()
     _check_call(native, means, width, height, config)
     views = viewmats.shape[0]
     if background is not None:
         background = background.detach().expand(views, 3).contiguous()
     color, alpha, depth, visible, radii, means2d, depths, saved, times = native.forward(
-        *_arrays(means, quats, scales, opacities, colors), -1 if sh_degree is None else sh_degree,
-        *_arrays(viewmats, Ks), width, height, _array(background), _options(config),
+        *native_arrays(means, quats, scales, opacities, colors), -1 if sh_degree is None else sh_degree,
+        *native_arrays(viewmats, Ks), width, height, _array(background), native_options(config),
         None if tile_mask is None else _bytes(tile_mask), keep, with_aux,
     )  # fmt: skip
     return Forward(
@@ -173,9 +174,9 @@ def backward(
 
     Returns gradients shaped like the inputs (background [C, 3]), summed over the views, and |dL/d(mean in px)| [C, N].
     """
-    native = _native_module()
+    native = native_module()
     v_means, v_quats, v_scales, v_opacities, v_colors, v_viewmats, v_background, norm, times = native.backward(
-        saved, *_arrays(means, quats, scales, opacities, colors, color, alpha, depth),
+        saved, *native_arrays(means, quats, scales, opacities, colors, color, alpha, depth),
         _array(v_color), _array(v_alpha), _array(v_depth),
     )  # fmt: skip
     names = ("blend_backward", "project_backward")
@@ -219,7 +220,7 @@ def render_views(
     )  # fmt: skip
     if not as_uint8:
         return out.color, out.alpha, out.depth
-    pixels = torch.from_numpy(_native_module().to_bytes(out.color.numpy()))
+    pixels = torch.from_numpy(native_module().to_bytes(out.color.numpy()))
     return pixels.view(out.color.shape), out.alpha, out.depth
 
 
@@ -227,7 +228,7 @@ def l1_ssim(
     pred: Tensor, target: Tensor, weight: Tensor | None, ssim_weight: float, *, want_grad: bool
 ) -> tuple[float, Tensor | None]:
     """(loss, dloss/dpred [H, W, 3]): the formula of `recon.render.losses.l1_ssim`, checked there."""
-    loss, grad = _native_module().l1_ssim(*_arrays(pred, target), _array(weight), ssim_weight, want_grad)
+    loss, grad = native_module().l1_ssim(*native_arrays(pred, target), _array(weight), ssim_weight, want_grad)
     return loss, None if grad is None else torch.from_numpy(grad)
 
 
@@ -255,14 +256,22 @@ def adam_step(
     """
     seen = None if visible is None else _bytes(visible)
     index = None if rows is None else rows.contiguous().numpy()
-    _native_module().adam_step(
-        *_arrays(param, grad, exp_avg, exp_avg_sq), steps.numpy(), index, seen, _array(columns), lr, beta1, beta2, eps
+    native_module().adam_step(
+        *native_arrays(param, grad, exp_avg, exp_avg_sq),
+        steps.numpy(),
+        index,
+        seen,
+        _array(columns),
+        lr,
+        beta1,
+        beta2,
+        eps,
     )
 
 
 def trim() -> None:
     """Give the pool's idle memory back to the system."""
-    _native_module().trim()
+    native_module().trim()
 
 
 def _check_call(native: ModuleType, means: Tensor, width: int, height: int, config: RasterConfig) -> None:
@@ -275,7 +284,8 @@ def _check_call(native: ModuleType, means: Tensor, width: int, height: int, conf
         raise UsageError(f"the picture is {width} x {height} pixels", fix="ask for at least one pixel")
 
 
-def _options(config: RasterConfig) -> tuple[float, float, float, float, float, float, bool]:
+def native_options(config: RasterConfig) -> tuple[float, float, float, float, float, float, bool]:
+    """The constants in the order the native code takes them."""
     return (
         config.near, config.far, config.eps2d, config.alpha_min, config.alpha_max, config.transmittance_min,
         config.antialiased,
@@ -293,7 +303,8 @@ def _array(tensor: Tensor | None) -> Any:
     return tensor.detach().numpy()
 
 
-def _arrays(*tensors: Tensor) -> list[Any]:
+def native_arrays(*tensors: Tensor) -> list[Any]:
+    """The tensors' memory as NumPy arrays, not copied. Raises UsageError for those the native code cannot read."""
     return [_array(tensor) for tensor in tensors]
 
 

@@ -18,69 +18,20 @@
 #include <vector>
 
 #include "adam.h"
+#include "arrays.h"
 #include "loss.h"
 #include "pool.h"
 #include "raster.h"
 #include "targets.h"
 
-namespace nb = nanobind;
 using nb::literals::operator""_a;
 
 namespace recon {
 namespace {
 
-using In = nb::ndarray<const float, nb::c_contig, nb::device::cpu>;
-using InOut = nb::ndarray<float, nb::c_contig, nb::device::cpu>;
-using Mask = nb::ndarray<const uint8_t, nb::c_contig, nb::device::cpu>;
-using Index = nb::ndarray<const int32_t, nb::c_contig, nb::device::cpu>;
-using Steps = nb::ndarray<int32_t, nb::c_contig, nb::device::cpu>;
-template <typename T>
-using Out = nb::ndarray<nb::numpy, T>;
-
-// Pool memory as a NumPy array; it goes back to the pool with the last reference.
-template <typename T>
-class Output {
- public:
-  explicit Output(std::initializer_list<size_t> shape) : shape_(shape) {
-    size_t size = 1;
-    for (const size_t n : shape) size *= n;
-    buffer_ = std::make_unique<Buffer<T>>(std::max<size_t>(1, size));
-  }
-  T* data() { return buffer_->data(); }
-
-  Out<T> Release() {
-    T* const data = buffer_->data();
-    nb::capsule owner(buffer_.release(), [](void* p) noexcept { delete static_cast<Buffer<T>*>(p); });
-    return Out<T>(data, shape_.size(), shape_.data(), owner);
-  }
-
- private:
-  std::vector<size_t> shape_;
-  std::unique_ptr<Buffer<T>> buffer_;
-};
-
-using OptionTuple = std::tuple<float, float, float, float, float, float, bool>;
 using Times = std::tuple<double, double, double, double, double>;
 
-Options MakeOptions(const OptionTuple& t) {
-  return {std::get<0>(t), std::get<1>(t), std::get<2>(t), std::get<3>(t), std::get<4>(t), std::get<5>(t), std::get<6>(t)};
-}
-
 Times MakeTimes(const Timings& t) { return {t.project, t.bin, t.blend, t.blend_backward, t.project_backward}; }
-
-Gaussians MakeGaussians(const In& means, const In& quats, const In& scales, const In& opacities, const In& colors,
-                        int sh_degree) {
-  Gaussians g{};
-  g.means = means.data();
-  g.quats = quats.data();
-  g.scales = scales.data();
-  g.opacities = opacities.data();
-  g.colors = colors.data();
-  g.n = static_cast<uint32_t>(means.shape(0));
-  g.sh_degree = sh_degree;
-  g.sh_stride = sh_degree < 0 ? 1 : static_cast<int>(colors.shape(1));
-  return g;
-}
 
 // What a forward pass keeps for its backward pass.
 struct Saved {
@@ -207,6 +158,7 @@ NB_MODULE(_native, m) {
   nb::class_<recon::Saved>(m, "Saved", "What a forward pass keeps for its backward pass.");
   m.def("forward", &recon::Forward, "means"_a, "quats"_a, "scales"_a, "opacities"_a, "colors"_a, "sh_degree"_a, "viewmats"_a,
         "intrinsics"_a, "width"_a, "height"_a, "background"_a.none(), "options"_a, "tile_mask"_a.none(), "keep"_a, "with_aux"_a);
+  recon::BindStage(m);
   m.def("backward", &recon::Backward, "saved"_a, "means"_a, "quats"_a, "scales"_a, "opacities"_a, "colors"_a,
         "color"_a, "alpha"_a, "depth"_a, "v_color"_a.none(), "v_alpha"_a.none(), "v_depth"_a.none());
   m.def("to_bytes", &recon::ToBytes, "image"_a);

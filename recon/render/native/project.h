@@ -21,6 +21,9 @@ struct ProjectionAux {
 uint32_t ProjectBlock(const Gaussians& in, const Camera& camera, const Options& options, uint32_t begin, uint32_t end,
                       Splat* out, const ProjectionAux& aux);
 
+// Colours [n,3] of all Gaussians as projecting them for this camera gives them; NaN where one is not finite.
+void ViewColors(const Gaussians& in, const Camera& camera, float* rgb);
+
 struct GaussianGradient {
   float* means;
   float* quats;

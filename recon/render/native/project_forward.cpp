@@ -120,6 +120,24 @@ HWY_INLINE void StoreSplats(SplatLanes& lanes, const Rows& rows, Splat* out) {
   StoreColumns4(rest, to + 12, at, 16);
 }
 
+// Rows from `first` on, as many as there are lanes and no more than up to `end`.
+HWY_INLINE void SetRows(uint32_t first, uint32_t end, Rows& rows) {
+  rows.filled = HWY_MIN(static_cast<uint32_t>(kLanes), end - first);
+  rows.together = rows.filled == static_cast<uint32_t>(kLanes);
+  const VI last = hn::Set(kI, static_cast<int32_t>(end - 1));
+  hn::Store(hn::Min(hn::Iota(kI, static_cast<int32_t>(first)), last), kI, rows.row);
+}
+
+void ViewColorsTarget(const Gaussians& in, const Camera& camera, float* rgb) {
+  Rows rows;
+  for (uint32_t i = 0; i < in.n; i += kLanes) {
+    SetRows(i, in.n, rows);
+    const Vec3 color = Color(in, camera, Load3(in.means, rows), rows);
+    const V columns[3] = {color.x, color.y, color.z};
+    StoreRows(columns, rgb, rows, false);
+  }
+}
+
 uint32_t ProjectBlockTarget(const Gaussians& in, const Camera& camera, const Options& options, uint32_t begin, uint32_t end,
                             Splat* out, const ProjectionAux& aux) {
   uint32_t count = 0;
@@ -127,10 +145,7 @@ uint32_t ProjectBlockTarget(const Gaussians& in, const Camera& camera, const Opt
   Rows rows;
   alignas(64) Splat some[kTile];
   for (uint32_t i = begin; i < end; i += kLanes) {
-    rows.filled = HWY_MIN(static_cast<uint32_t>(kLanes), end - i);
-    rows.together = rows.filled == static_cast<uint32_t>(kLanes);
-    const VI last = hn::Set(kI, static_cast<int32_t>(end - 1));
-    hn::Store(hn::Min(hn::Iota(kI, static_cast<int32_t>(i)), last), kI, rows.row);
+    SetRows(i, end, rows);
     const M visible = ProjectLanes(in, camera, options, rows, lanes);
     uint32_t bits = MaskBits(visible);
     if (aux.visible != nullptr) WriteAux(aux, lanes, rows, visible, bits);
@@ -152,6 +167,10 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace recon {
 HWY_EXPORT(ProjectBlockTarget);
+HWY_EXPORT(ViewColorsTarget);
+void ViewColors(const Gaussians& in, const Camera& camera, float* rgb) {
+  HWY_DYNAMIC_DISPATCH(ViewColorsTarget)(in, camera, rgb);
+}
 uint32_t ProjectBlock(const Gaussians& in, const Camera& camera, const Options& options, uint32_t begin, uint32_t end,
                       Splat* out, const ProjectionAux& aux) {
   return HWY_DYNAMIC_DISPATCH(ProjectBlockTarget)(in, camera, options, begin, end, out, aux);

@@ -39,18 +39,6 @@ PictureGradient GradientOfView(const PictureGradient& g, size_t pixels) {
           Offset(g.v_color, 3 * pixels), Offset(g.v_alpha, pixels), Offset(g.v_depth, pixels)};
 }
 
-void ProjectView(const Gaussians& gaussians, const Options& options, ViewState& state, const ProjectionAux& aux) {
-  const int blocks = BlockCount(gaussians.n);
-  state.block_counts.assign(static_cast<size_t>(blocks), 0);
-  Splat* const splats = state.splats.data();
-  uint32_t* const counts = state.block_counts.data();
-#pragma omp parallel for schedule(dynamic, 1)
-  for (int b = 0; b < blocks; ++b) {
-    const uint32_t begin = static_cast<uint32_t>(b) * kBlock;
-    counts[b] = ProjectBlock(gaussians, state.camera, options, begin, std::min(begin + kBlock, gaussians.n), splats + begin, aux);
-  }
-}
-
 BlendInput MakeBlendInput(const ViewState& state, const Options& options, const float* background) {
   BlendInput in{};
   in.splats = state.splats.data();
@@ -68,7 +56,7 @@ BlendInput MakeBlendInput(const ViewState& state, const Options& options, const 
 
 int TileCount(const TileLists& lists) { return lists.tiles_x * lists.tiles_y; }
 
-void BlendView(const BlendInput& in, int tiles, const Picture& out, uint16_t* visited) {
+void BlendTiles(const BlendInput& in, int tiles, const Picture& out, uint16_t* visited) {
 #pragma omp parallel for schedule(dynamic, 4)
   for (int t = 0; t < tiles; ++t) BlendTile(in, static_cast<uint32_t>(t), out, visited);
 }
@@ -161,6 +149,22 @@ Camera MakeCamera(const float* viewmat, const float* intrinsics, int width, int 
   return camera;
 }
 
+void ProjectView(const Gaussians& gaussians, const Options& options, ViewState& state, const ProjectionAux& aux) {
+  const int blocks = BlockCount(gaussians.n);
+  state.block_counts.assign(static_cast<size_t>(blocks), 0);
+  Splat* const splats = state.splats.data();
+  uint32_t* const counts = state.block_counts.data();
+#pragma omp parallel for schedule(dynamic, 1)
+  for (int b = 0; b < blocks; ++b) {
+    const uint32_t begin = static_cast<uint32_t>(b) * kBlock;
+    counts[b] = ProjectBlock(gaussians, state.camera, options, begin, std::min(begin + kBlock, gaussians.n), splats + begin, aux);
+  }
+}
+
+void BlendView(const ViewState& state, const Options& options, const float* background, const Picture& out) {
+  BlendTiles(MakeBlendInput(state, options, background), TileCount(state.lists), out, nullptr);
+}
+
 void RasterForward(const ForwardArguments& args, const ForwardOutputs& out, std::vector<ViewState>* states, Timings* timings) {
   const size_t n = args.gaussians.n;
   ViewState scratch;
@@ -180,7 +184,7 @@ void RasterForward(const ForwardArguments& args, const ForwardOutputs& out, std:
     if (args.keep) state.visited = Buffer<uint16_t>(state.lists.size);
     timings->bin += watch.Lap();
     const BlendInput in = MakeBlendInput(state, args.options, Offset(args.background, 3 * view));
-    BlendView(in, TileCount(state.lists), PictureOfView(out.picture, view * pixels), state.visited.data());
+    BlendTiles(in, TileCount(state.lists), PictureOfView(out.picture, view * pixels), state.visited.data());
     timings->blend += watch.Lap();
     if (args.keep) {
       states->push_back(std::move(state));

@@ -30,6 +30,12 @@ struct ViewState {
   Buffer<uint16_t> visited;  // of BlendTile
 };
 
+// Fills the splats and block counts of `state`, whose camera and splats [n] are there.
+void ProjectView(const Gaussians& gaussians, const Options& options, ViewState& state, const ProjectionAux& aux);
+
+// Draws a view that is projected and binned; `background` [3] or null.
+void BlendView(const ViewState& state, const Options& options, const float* background, const Picture& out);
+
 struct ForwardArguments {
   Gaussians gaussians;
   Options options;
