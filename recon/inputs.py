@@ -99,6 +99,11 @@ def open_inputs(config: BuildConfig) -> Inputs:
         text = f"the robot is the one that {found[0] / 'rig.json'} names; --robot {NO_ROBOT} leaves it out"
         notes.append(Message("info", text))
     robot = None if found is None else open_robot(*found, scene_from_rig)
+    if robot is not None and robot.sought and not metric:
+        raise InputError(
+            "the robot's base cannot be looked for", why=f"nothing says the unit of {where}",
+            fix="give --rig-unit, or the base roughly as world_from_base in the calibration's `robot` entry",
+        )  # fmt: skip
     if found is not None:
         rig = replace(rig, robot=found[1])
     work = out.parent / f".{out.name}.work"
@@ -217,7 +222,8 @@ def build_key(inputs: Inputs, settings: FitSettings) -> str:
     robot = None
     if inputs.robot is not None:
         files = [name for name in (inputs.robot.entry.file, inputs.robot.entry.joint_log) if name is not None]
-        robot = [inputs.robot.world_from_base.tolist(), [sha256_file(inputs.robot.root / name) for name in files]]
+        place = None if inputs.robot.sought else inputs.robot.world_from_base.tolist()
+        robot = [place, [sha256_file(inputs.robot.root / name) for name in files]]
     hints = [[hint.name, hint.seed.tolist(), hint.time] for hint in inputs.hints]
     parts = [
         fingerprint(inputs.capture, inputs.cameras, 1), to_dict(settings), inputs.scene_from_rig.tolist(), robot, hints,

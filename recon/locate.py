@@ -4,25 +4,40 @@ from __future__ import annotations
 
 import time
 from collections.abc import Generator
+from dataclasses import replace
 
+import cv2
 import numpy as np
 
+from recon.core.errors import InputError
 from recon.core.events import Event, Message, StageFinished, StageStarted
+from recon.fit.changes import Sighting, alike
 from recon.fit.clock import ClockOffset, find_clock_offset
 from recon.fit.data import StoredFrames
 from recon.fit.plate import make_plate
 from recon.fit.robot import KnownRobot, RobotFrames
 from recon.fit.stance import BaseFit, RobotView, find_base
+from recon.fit.whereabouts import find_whereabouts, spread_views
 from recon.geometry.pose import angle_between
 
+SEARCH_CAMERAS, SEARCH_MOMENTS, SEARCH_WIDTH = 5, 12, 320  # of the search without a given base; pixels
+LEAST_SCORE = 0.15  # share of what changes that the robot explains: other things move too
 VIEWS = 4  # frames per camera in which the base is looked for
 PLATE_FRAMES = 15  # of the still picture it stands out from
 SEEN = 0.2  # weight of a plate's pixel that is known well enough
 FAR_M, FAR_RAD = 0.01, np.radians(1.0)  # a base that was this far off spoilt the clock too
 
 
-def locate_robot(stored: StoredFrames, robot: KnownRobot, refine: bool) -> Generator[Event, None, RobotFrames]:
-    """The frames with the robot's silhouettes, its clock, base and joints set right by how it shows in the pictures."""
+def locate_robot(
+    stored: StoredFrames, robot: KnownRobot, refine: bool, level: bool = False
+) -> Generator[Event, None, RobotFrames]:
+    """The frames with the robot's silhouettes, its clock, base and joints set right by how it shows in the pictures.
+
+    level: z is up and the table at z = 0, where a base that nobody has measured is looked for.
+    """
+    if robot.sought:
+        robot = yield from _search_base(stored, robot, level)
+        refine = True
     offset = yield from _find_clock(stored, robot)
     placed = robot
     if refine:
@@ -34,6 +49,50 @@ def locate_robot(stored: StoredFrames, robot: KnownRobot, refine: bool) -> Gener
     frames = RobotFrames(stored, placed.shifted(offset.seconds), offset.lags)
     yield from frames.draw_all()
     return frames
+
+
+def _search_base(stored: StoredFrames, robot: KnownRobot, level: bool) -> Generator[Event, None, KnownRobot]:
+    """The robot where it explains best what changes in the pictures; InputError when nothing does."""
+    yield StageStarted("whereabouts")
+    started = time.monotonic()
+    found, _ = find_whereabouts(robot.model, alike(sightings_of(stored, robot)), level)
+    metrics = {"explained": found.score, "elsewhere": found.second}
+    yield StageFinished("whereabouts", time.monotonic() - started, metrics)
+    if found.score < LEAST_SCORE:
+        raise InputError(
+            "the robot is not found in the recordings",
+            why=f"the best place for its base explains {100 * found.score:.0f} % of what changes",
+            fix="measure the base roughly: world_from_base in the `robot` entry of the calibration; or --robot none",
+        )
+    x, y, z = found.world_from_base[:3, 3]
+    yield Message("info", f"the robot's base was found at ({x:.2f}, {y:.2f}, {z:.2f}) m; no one had said where it is")
+    return robot.placed(found.world_from_base, {})
+
+
+def sightings_of(stored: StoredFrames, robot: KnownRobot) -> list[Sighting]:
+    """Small pictures of a few cameras at a few moments, with the joint positions of the log's own clock."""
+    first, last = robot.joints.times[[0, -1]]
+    count = len(stored.cameras)
+    chosen = np.unique(np.linspace(0, count - 1, min(SEARCH_CAMERAS, count)).round().astype(int))
+    moments: list[tuple[int, int]] = []
+    known: list[Sighting] = []
+    for c in chosen:
+        times = stored.times[c]
+        covered = np.nonzero((times >= first) & (times <= last))[0]
+        camera = stored.cameras[c].scaled(min(1.0, SEARCH_WIDTH / stored.cameras[c].width))
+        picked = covered[np.linspace(0, len(covered) - 1, min(SEARCH_MOMENTS, len(covered))).round().astype(int)]
+        for k in np.unique(picked):
+            moments.append((int(c), int(k)))
+            known.append(Sighting(camera, robot.joints.at(float(times[k])), np.empty((0, 0, 3), np.float32)))
+    found = []
+    for index in spread_views(known):
+        (c, k), sighting = moments[index], known[index]
+        size = (sighting.camera.width, sighting.camera.height)
+        small = cv2.resize(stored.picture(c, k), size, interpolation=cv2.INTER_AREA).astype(np.float32) / 255.0
+        found.append(replace(sighting, picture=small))
+    if len(found) < 2:
+        raise InputError("the joint log does not cover the recordings", fix="check its clock, or --robot none")
+    return found
 
 
 def _find_clock(stored: StoredFrames, robot: KnownRobot) -> Generator[Event, None, ClockOffset]:

@@ -283,7 +283,7 @@ def _fit(
     frames: Frames = stored
     with_robot: RobotFrames | None = None
     if inputs.robot is not None:
-        with_robot = yield from locate_robot(stored, inputs.robot, settings.refine_robot)
+        with_robot = yield from locate_robot(stored, inputs.robot, settings.refine_robot, inputs.up == "z")
         frames = with_robot
     robot = None if with_robot is None else with_robot.robot
     count = len(frames.cameras)

@@ -40,6 +40,7 @@ class KnownRobot:
     model: RobotModel
     joints: JointLog
     world_from_base: np.ndarray  # [4, 4]
+    sought: bool = False  # nobody has said where the base is: world_from_base means nothing yet
 
     def shifted(self, seconds: float) -> KnownRobot:
         """The same robot with a joint log whose clock was `seconds` ahead of the cameras'."""
@@ -49,7 +50,7 @@ class KnownRobot:
         """The same robot elsewhere, with offsets (rad or m) added to what the log says of some joints."""
         add = np.array([joint_offsets.get(name, 0.0) for name in self.joints.names])
         joints = replace(self.joints, values=self.joints.values + add)
-        return replace(self, joints=joints, world_from_base=world_from_base)
+        return replace(self, joints=joints, world_from_base=world_from_base, sought=False)
 
     @property
     def revolute(self) -> list[str]:
@@ -107,14 +108,11 @@ def open_robot(root: Path, entry: RobotEntry, scene_from_rig: np.ndarray) -> Kno
         raise InputError(
             "the robot has no joint log", fix="give --joints FILE.csv, or `joint_log` in the calibration's robot entry"
         )
-    if entry.world_from_base is None:
-        raise InputError(
-            "the robot's base pose is not known", why="the `robot` entry of the calibration has no world_from_base",
-            fix="measure it roughly and add it",
-        )  # fmt: skip
     model = load_robot(root / entry.file, base_body=entry.base_body, root=root)
     joints = read_joint_log(root / entry.joint_log)
     joints.check_against(model)
+    if entry.world_from_base is None:
+        return KnownRobot(root, entry, model, joints, np.eye(4), sought=True)
     base = carried(scene_from_rig, np.asarray(entry.world_from_base, dtype=np.float64))
     return KnownRobot(root, entry, model, joints, base)
 

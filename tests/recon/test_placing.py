@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import cv2
 import numpy as np
 import pytest
 
+from recon.calibrate.rig import load_rig
 from recon.config import LocateConfig
 from recon.core.errors import InputError, UsageError
 from recon.core.files import data_file, read_json
 from recon.fit import whereabouts
 from recon.fit.changes import Evidence, Sighting, pose_points
+from recon.fit.robot import open_robot
+from recon.fit.stance import moved
 from recon.fit.whereabouts import Body, draw_before
 from recon.geometry.camera import Camera
 from recon.geometry.pose import look_at
@@ -46,14 +50,14 @@ def camera(pose: np.ndarray) -> Camera:
 TRUE = look_at(np.array([0.9, -0.75, 0.75]), np.array([0.1, 0.05, 0.25]))  # cam_from_base
 
 
-def pictures(arm: RobotModel, qs: list[dict[str, float]]) -> list[np.ndarray]:
+def pictures(arm: RobotModel, qs: list[dict[str, float]], cam_from_base: np.ndarray = TRUE) -> list[np.ndarray]:
     """The arm, shaded by depth, before clutter that stands still, with noise and unequal light."""
     rng = np.random.default_rng(3)
     clutter = cv2.GaussianBlur(rng.random((240, 320, 3)).astype(np.float32), (0, 0), 6)
     clutter = np.clip(0.4 + 4.0 * (clutter - clutter.mean()), 0.05, 0.9)
     found = []
     for k, q in enumerate(qs):
-        drawn = draw_robot(arm, q, camera(TRUE), np.eye(4))
+        drawn = draw_robot(arm, q, camera(cam_from_base), np.eye(4))
         colour = np.clip(1.5 - drawn.depth, 0.1, 1.0)[..., None] * [0.95, 0.85, 0.8]
         shown = np.where(drawn.mask[..., None], colour, clutter) * (1.0 + 0.03 * k)
         found.append(np.clip(shown + rng.normal(0, 0.01, shown.shape), 0, 1).astype(np.float32))
@@ -145,3 +149,26 @@ def test_joint_positions_that_cannot_be_meant_are_refused(arm: RobotModel, tmp_p
     table.write_text(f"{row}\n{row.replace('0.1', 'nan', 1)}\n")
     with pytest.raises(InputError, match="not finite"):
         read_positions(table, arm, 2)
+
+
+def test_a_rig_finds_the_base_on_its_table(arm: RobotModel, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(whereabouts, "DRAWN", 15_000)
+    world_from_base = moved(np.eye(4), np.r_[0.0, 0.0, 2.0, 0.3, -0.2, 0.02])
+    qs = [posture(arm, turn) for turn in TURNS]
+    seen = []
+    for k, angle in enumerate((0.3, 1.6, 3.5)):
+        eye = np.array([0.3 + 1.1 * np.cos(angle), 1.1 * np.sin(angle) - 0.2, 0.8])
+        own = replace(camera(look_at(eye, np.array([0.2, -0.1, 0.2]))), name=f"cam{k}")
+        cam_from_base = own.cam_from_world @ world_from_base
+        seen += [Sighting(own, q, p) for q, p in zip(qs, pictures(arm, qs, cam_from_base), strict=True)]
+    found, _ = whereabouts.find_whereabouts(arm, seen, plane=True)
+    millimetres, degrees = apart(world_from_base, found.world_from_base)
+    assert millimetres < 30.0 and degrees < 4.0 and found.score > 0.4
+
+
+def test_a_robot_without_a_base_is_to_be_sought() -> None:
+    demo = data_file("demo/rig.json").parent
+    entry = load_rig([demo / "rig.json"]).robot
+    assert entry is not None and not open_robot(demo, entry, np.eye(4)).sought
+    robot = open_robot(demo, replace(entry, world_from_base=None), np.eye(4))
+    assert robot.sought and not robot.placed(np.eye(4), {}).sought
