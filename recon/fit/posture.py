@@ -18,8 +18,9 @@ import numpy as np
 from recon.fit.stance import MIN_POINTS, RobotView, find_outline, moved, outline_jacobian, robust_step, search, shifted
 from recon.robot.description import RobotModel
 
-SLACK = 0.1  # of the spread of the joint positions along a direction
-LEAST = np.radians(0.5)  # spread of a direction that is free
+SLACK = 0.3  # of the spread of the joint positions along a direction
+LEAST = np.radians(0.5)  # spread of joint positions that are free
+FLOOR = np.radians(10.0)  # of the spread: a wrist turns quickly in between
 FREE_RAD, FREE_M = np.radians(30.0), 0.5  # of the base: the search has said where it is, the outline says exactly
 
 
@@ -43,11 +44,11 @@ def refine_posture(
 ) -> Posture | None:
     """One round per band (pixels searched either way); slack: joint positions are free too. None: no outline shows."""
     base = np.array(world_from_base, dtype=np.float64)
-    names, axes, spread = _directions([view.q for view in views])
-    count = len(spread) if slack else 0
+    names, axes, spread = _directions([view.q for view in views] if slack else [])
+    count = len(spread)
     qs = [dict(view.q) for view in views]
     offsets = np.zeros((len(views), count))
-    prior = np.r_[np.full(3, FREE_RAD), np.full(3, FREE_M), np.tile(SLACK * spread[:count], len(views))]
+    prior = np.r_[np.full(3, FREE_RAD), np.full(3, FREE_M), np.tile(SLACK * spread, len(views))]
     found: Posture | None = None
     for band in bands:
         rows, errors, shown = [np.empty((0, len(prior)))], [np.empty(0)], 0
@@ -58,11 +59,11 @@ def refine_posture(
                 continue
             error = search(outline, posed, band)
             good = np.isfinite(error)
-            own = outline_jacobian(model, posed, base, names if count else (), outline)[good]
+            own = outline_jacobian(model, posed, base, names, outline)[good]
             row = np.zeros((len(own), len(prior)))
             row[:, :6] = own[:, :6]
             if count:
-                row[:, 6 + v * count : 6 + (v + 1) * count] = own[:, 6:] @ axes[:count].T
+                row[:, 6 + v * count : 6 + (v + 1) * count] = own[:, 6:] @ axes.T
             rows.append(row)
             errors.append(error[good])
             shown += len(good)
@@ -72,7 +73,7 @@ def refine_posture(
         step, sigma = robust_step(jacobian, error, prior, np.r_[np.zeros(6), offsets.ravel()])
         base = moved(base, step[:6])
         offsets = offsets + step[6:].reshape(offsets.shape)
-        qs = [shifted(view.q, names, o @ axes[:count]) for view, o in zip(views, offsets, strict=True)]
+        qs = [shifted(view.q, names, o @ axes) for view, o in zip(views, offsets, strict=True)]
         left = float(np.median(np.abs(error - jacobian @ step)))
         found = Posture(base, qs, left, len(error), len(error) / max(1, shown), sigma[:6])
     return found
@@ -80,9 +81,9 @@ def refine_posture(
 
 def _directions(qs: Sequence[Mapping[str, float]]) -> tuple[list[str], np.ndarray, np.ndarray]:
     """(joint names, directions [D, J], spread [D] along them): how the joints moved between the pictures."""
-    names = list(qs[0])
+    names = [name for name in (qs[0] if qs else ()) if np.std([q[name] for q in qs]) > LEAST]
     table = np.array([[q[name] for name in names] for q in qs])
+    if not names:
+        return [], np.empty((0, 0)), np.empty(0)
     _, values, axes = np.linalg.svd(table - table.mean(axis=0), full_matrices=False)
-    spread = values / np.sqrt(max(1, len(qs) - 1))
-    free = spread > LEAST
-    return names, axes[free], spread[free]
+    return names, axes, np.maximum(values / np.sqrt(max(1, len(qs) - 1)), FLOOR)

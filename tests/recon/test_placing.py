@@ -15,8 +15,10 @@ from recon.core.errors import InputError, UsageError
 from recon.core.files import data_file, read_json
 from recon.fit import whereabouts
 from recon.fit.changes import Evidence, Sighting, pose_points
+from recon.fit.posture import Posture, refine_posture
 from recon.fit.robot import open_robot
 from recon.fit.stance import moved
+from recon.fit.uncovered import reposed, robot_views
 from recon.fit.whereabouts import Body, draw_before
 from recon.geometry.camera import Camera
 from recon.geometry.pose import look_at
@@ -172,3 +174,20 @@ def test_a_robot_without_a_base_is_to_be_sought() -> None:
     assert entry is not None and not open_robot(demo, entry, np.eye(4)).sought
     robot = open_robot(demo, replace(entry, world_from_base=None), np.eye(4))
     assert robot.sought and not robot.placed(np.eye(4), {}).sought
+
+
+def test_a_picture_that_was_logged_at_another_moment_gets_its_own_joints(arm: RobotModel) -> None:
+    seen = sightings(arm)
+    late = {name: 0.85 * seen[1].q[name] + 0.15 * seen[2].q[name] for name in seen[1].q}
+    seen[1] = replace(seen[1], q=late)
+    found = posture_of(arm, seen, TRUE)
+    true, name = posture(arm, TURNS[1]), list(arm.joints)[0]
+    assert abs(found.qs[1][name] - true[name]) < 0.25 * abs(late[name] - true[name])
+
+
+def posture_of(arm: RobotModel, seen: list[Sighting], base: np.ndarray) -> Posture:
+    for margin, band in ((12, 16.0), (6, 8.0), (4, 5.0)):
+        found = refine_posture(arm, robot_views(arm, seen, base, margin), base, True, (band, band))
+        assert found is not None
+        base, seen = found.world_from_base, reposed(seen, found.qs)
+    return found
