@@ -1,7 +1,7 @@
 """Base pose and, picture by picture, joint positions by the robot's outline, for logs of other moments.
 
 Beside the base's pose x every picture i has its own offsets s_i along the directions in which the log says that the
-robot moved (principal axes of the joints that did; none is held tighter than FLOOR). Gauss-Newton, as in `stance.py`, on
+robot moved (principal axes of the joints that did; none held tighter than FLOOR). Gauss-Newton as in `stance.py` on
 
     sum of rho(n . dp(x, s_i) - e) / sigma^2  +  sum_i |s_i / (SLACK spread)|^2
 
